@@ -1,0 +1,46 @@
+# Every target makes the virtual environment it needs. PYTHON may name another interpreter (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BENCH_BIN := $(VENV)-bench/bin
+SETUP := pyproject.toml constraints.txt
+RUFF_PATHS := src tests benchmarks
+
+.PHONY: demo test lint bench paper-quick clean clean-kernels help
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+demo: $(VENV)/ready  ## set up and run the main job
+	$(BIN)/secret-rl demo
+
+test: lint  ## set up, lint and run every test
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+lint: $(VENV)/ready  ## formatting, style, types and the doors between packages
+	$(BIN)/ruff format --check $(RUFF_PATHS)
+	$(BIN)/ruff check $(RUFF_PATHS)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)-bench/ready  ## measure speed and memory beside peers; writes benchmarks/results
+	$(BENCH_BIN)/python -m benchmarks
+
+paper-quick: $(VENV)/ready  ## the paper's environments at a small size
+	$(BIN)/python -m paper --quick
+
+$(VENV)/ready: $(SETUP)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(VENV)-bench/ready: pyproject.toml benchmarks/constraints.txt
+	$(PYTHON) -m venv $(VENV)-bench
+	$(BENCH_BIN)/pip install -q -c benchmarks/constraints.txt -e '.[bench]'
+	touch $@
+
+clean-kernels:  ## remove the compiled kernels, for after a change to the rules that others inline
+	find src -name '*.nb[ci]' -delete
+
+clean: clean-kernels  ## remove environments and caches
+	rm -rf $(VENV) $(VENV)-bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,50 @@
+"""secret-rl: find out which past actions earned a reward, and learn new tasks faster with it."""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from secret_rl.envs import register
+
+if TYPE_CHECKING:
+    from secret_rl.trajectories import Episode as Episode
+    from secret_rl.trajectories import Recorder as Recorder
+    from secret_rl.trajectories import StoreError as StoreError
+    from secret_rl.trajectories import Trajectories as Trajectories
+    from secret_rl.trajectories import collect as collect
+    from secret_rl.trajectories.minari import from_minari as from_minari
+    from secret_rl.trajectories.minari import to_minari as to_minari
+    from secret_rl.trajectories.sb3 import from_replay_buffer as from_replay_buffer
+    from secret_rl.trajectories.sb3 import from_rollout_buffer as from_rollout_buffer
+
+__version__ = version("secret-rl")
+
+# Public names and where they live. They are imported on first use: `import secret_rl` stays quick and pulls
+# neither PyTorch nor Numba.
+_HOMES = {
+    "Episode": "secret_rl.trajectories",
+    "Recorder": "secret_rl.trajectories",
+    "StoreError": "secret_rl.trajectories",
+    "Trajectories": "secret_rl.trajectories",
+    "collect": "secret_rl.trajectories",
+    "from_minari": "secret_rl.trajectories.minari",
+    "to_minari": "secret_rl.trajectories.minari",
+    "from_replay_buffer": "secret_rl.trajectories.sb3",
+    "from_rollout_buffer": "secret_rl.trajectories.sb3",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+register()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'secret_rl' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,15 @@
+"""Environments, registered with Gymnasium under ``secret_rl/``."""
+
+import gymnasium as gym
+
+TRIGGERS_ID = "secret_rl/Triggers-v0"
+
+
+def register() -> None:
+    """Make the environments known to ``gymnasium.make``; importing ``secret_rl`` calls this."""
+    if TRIGGERS_ID not in gym.registry:
+        gym.register(
+            TRIGGERS_ID,
+            entry_point="secret_rl.envs.triggers:TriggersEnv",
+            vector_entry_point="secret_rl.envs.triggers:TriggersVectorEnv",
+        )

@@ -1,0 +1,75 @@
+"""Pictures of a maze in the paper's colours: yellow agent, red switches, pink prizes."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secret_rl.envs.triggers.mazes import MazeContents
+
+FLOOR, GRID_LINE, WALL = (24, 24, 28), (44, 44, 50), (112, 112, 120)
+AGENT, TRIGGER, PRIZE = (255, 214, 10), (220, 38, 38), (255, 128, 192)
+
+_ANSI = {"#": 90, "A": 93, "T": 31, "P": 95, ".": 90}  # the same colours, as terminals number them
+
+
+def draw(maze: MazeContents, pixels: int = 32) -> NDArray[np.uint8]:
+    """An RGB picture of ``((size + 2) * pixels,) * 2``, the boundary wall included."""
+    side = maze.size + 2
+    cells = np.zeros((side, side, 3), np.uint8)
+    cells[:] = WALL
+    cells[1:-1, 1:-1] = FLOOR
+    picture = cells.repeat(pixels, 0).repeat(pixels, 1)
+    inner = picture[pixels:-pixels, pixels:-pixels]
+    inner[::pixels] = GRID_LINE
+    inner[:, ::pixels] = GRID_LINE
+    gap = max(1, pixels // 8)
+    for colour, positions in ((TRIGGER, maze.triggers), (PRIZE, maze.prizes), (AGENT, (maze.agent,))):
+        for row, column in positions:
+            top, left = row * pixels, column * pixels
+            inner[top + gap : top + pixels - gap + 1, left + gap : left + pixels - gap + 1] = colour
+    return picture
+
+
+def text(maze: MazeContents, colour: bool = True) -> str:
+    """The maze as characters: A agent, T trigger, P prize, # wall."""
+    rows = [["."] * maze.size for _ in range(maze.size)]
+    for letter, positions in (("T", maze.triggers), ("P", maze.prizes), ("A", (maze.agent,))):
+        for row, column in positions:
+            rows[row][column] = letter
+    wall = ["#"] * (maze.size + 2)
+    framed = [wall, *(["#", *row, "#"] for row in rows), wall]
+    if colour:
+        framed = [[f"\x1b[{_ANSI[c]}m{c}\x1b[0m" for c in row] for row in framed]
+    return "\n".join(" ".join(row) for row in framed)
+
+
+class Window:
+    """A pygame window, opened at the first frame."""
+
+    def __init__(self, frames_per_second: int) -> None:
+        try:
+            import pygame
+        except ModuleNotFoundError as missing:
+            raise ModuleNotFoundError('render_mode="human" needs pygame: pip install "secret-rl[report]"') from missing
+        self._pygame: Any = pygame
+        self._screen: Any = None
+        self._rate = frames_per_second
+        self._clock = pygame.time.Clock()
+
+    def show(self, picture: NDArray[np.uint8]) -> None:
+        """Show one frame and keep the pace."""
+        if self._screen is None:
+            self._pygame.display.init()
+            self._pygame.display.set_caption("Triggers")
+            self._screen = self._pygame.display.set_mode(picture.shape[:2])
+        self._pygame.surfarray.blit_array(self._screen, picture.swapaxes(0, 1))
+        self._pygame.event.pump()
+        self._pygame.display.flip()
+        self._clock.tick(self._rate)
+
+    def close(self) -> None:
+        """Close the window if it was opened."""
+        if self._screen is not None:
+            self._pygame.display.quit()
+            self._screen = None

@@ -1,0 +1,29 @@
+"""Pictures written to files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    from PIL import Image
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError('pictures need the report extra: pip install "secret-rl[report]"') from missing
+
+
+def save_frames(frames: "list[NDArray[Any]]", path: str | Path, gap: int = 16) -> Path:
+    """Write RGB frames of one height side by side as a PNG, on a white ground."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    height = max(frame.shape[0] for frame in frames)
+    width = sum(frame.shape[1] for frame in frames) + gap * (len(frames) - 1)
+    sheet = np.full((height, width, 3), 255, np.uint8)
+    left = 0
+    for frame in frames:
+        sheet[: frame.shape[0], left : left + frame.shape[1]] = frame
+        left += frame.shape[1] + gap
+    temporary = path.with_name(f".{path.name}.writing")
+    Image.fromarray(sheet).save(temporary, format="PNG")
+    temporary.replace(path)
+    return path

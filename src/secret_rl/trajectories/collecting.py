@@ -1,0 +1,218 @@
+"""``collect``: a policy and an environment become trajectories."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from secret_rl.trajectories.building import annotation_names, env_meta
+from secret_rl.trajectories.selection import Selection
+from secret_rl.trajectories.sources import CompiledSource, EnvSource, Source, VectorSource
+from secret_rl.trajectories.store import StoreError, StoreWriter, check_target, load
+from secret_rl.trajectories.types import Trajectories
+
+_DRAWS_PER_EPISODE = 10_000  # before giving up on a success share, unless told otherwise
+_SECONDS_BETWEEN_COMMITS = 5.0
+
+EnvLike = str | gym.Env[Any, Any] | VectorEnv[Any, Any, Any] | Callable[[], gym.Env[Any, Any]]
+
+
+def collect(
+    env: EnvLike,
+    episodes: int,
+    policy: Any = "random",
+    seed: int = 0,
+    success_share: float | None = None,
+    *,
+    env_options: Mapping[str, Any] | None = None,
+    annotations: Iterable[str] | None = None,
+    max_episode_steps: int | None = None,
+    max_draws: int | None = None,
+    workers: int = 1,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Trajectories:
+    """Play episodes and keep what happened.
+
+    Args:
+        env: An id, an environment, a vector environment, or a function that makes an environment.
+        episodes: How many to keep.
+        policy: ``"random"``, a callable of ``(observation)`` or ``(observation, rng)``, or a Stable-Baselines3
+            model. With a vector env it is given batches.
+        seed: Decides everything; each episode has a seed of its own derived from it, kept in
+            ``episode_annotations["seed"]``, with which ``env.reset`` gives the same episode again.
+        success_share: Keep rolling out until this share of the kept episodes (and of every prefix of them)
+            holds a positive reward. ``meta["drawn"]`` tells how many were rolled out for that.
+        env_options: Keyword arguments for ``gymnasium.make`` when ``env`` is an id.
+        annotations: Entries of ``info`` to keep for each step; by default those the env declares in
+            ``metadata["annotations"]``. ``info["state"]`` is always kept.
+        max_episode_steps: Truncate episodes here, for environments without a time limit.
+        max_draws: Give up on ``success_share`` after this many rollouts (default 10,000 per episode).
+        workers: Processes (threads for compiled environments) to share the work; the result is the same.
+        out: Write to this path as episodes come, in bounded memory, and return them memory-mapped. A collection
+            that was interrupted goes on where it stopped when called again.
+        overwrite: Replace what is at ``out``.
+        progress: Show a progress bar; by default if the terminal is interactive.
+
+    >>> import secret_rl as srl
+    >>> data = srl.collect("secret_rl/Triggers-v0", episodes=1000, success_share=0.25, env_options={"triggers": 1})
+    >>> len(data), bool(data.successful.mean() >= 0.25)
+    (1000, True)
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed < 0:
+        raise ValueError(f"seed must be a non-negative integer, got {seed!r}")
+    selection = Selection(
+        episodes, success_share, max_draws if max_draws is not None else _DRAWS_PER_EPISODE * episodes
+    )
+    if out is not None:
+        check_target(Path(out), overwrite)
+    made, make_env = _resolve(env, dict(env_options or {}))
+    try:
+        source = _source(made, make_env, policy, seed, workers, annotations, max_episode_steps)
+        meta = {
+            **env_meta(made),
+            "policy": policy if isinstance(policy, str) else type(policy).__name__,
+            "seed": int(seed),
+            "success_share": success_share,
+            "episodes": episodes,
+        }
+        with _bar(progress, episodes) as tick:
+            if out is None:
+                return _in_memory(source, selection, meta, tick)
+            return _on_disk(source, selection, meta, tick, Path(out), overwrite)
+    finally:
+        if made is not env:
+            made.close()
+
+
+def _resolve(env: EnvLike, options: dict[str, Any]) -> tuple[Any, Callable[[], gym.Env[Any, Any]] | None]:
+    """An environment to use here, and how to make another in a worker."""
+    if isinstance(env, str):
+        make = partial(gym.make, env, **options)
+        return make(), make
+    if options:
+        raise ValueError(f"env_options {sorted(options)} only apply to an environment id: {env} is made already")
+    if isinstance(env, VectorEnv):
+        return env, None
+    if isinstance(env, gym.Env):
+        spec = env.spec
+        return env, None if spec is None else partial(gym.make, spec)
+    if callable(env):
+        return env(), env
+    raise TypeError(f"env must be an id, an environment, or a function that makes one, got {type(env).__name__}")
+
+
+def _source(
+    env: Any,
+    make_env: Callable[[], gym.Env[Any, Any]] | None,
+    policy: Any,
+    seed: int,
+    workers: int,
+    annotations: Iterable[str] | None,
+    max_episode_steps: int | None,
+) -> Source:
+    names = annotation_names(env, annotations)
+    plain = isinstance(policy, str) and policy == "random" and annotations is None and max_episode_steps is None
+    if plain and _is_bare(env) and hasattr(env.unwrapped, "random_episodes"):
+        return CompiledSource(env, seed, workers)
+    if isinstance(env, VectorEnv):
+        if workers > 1:
+            raise ValueError(f"a vector env shares out its own work: use workers=1, got {workers}")
+        if max_episode_steps is not None:
+            raise ValueError("max_episode_steps does not apply to a vector env: give its sub-envs a TimeLimit")
+        return VectorSource(env, policy, seed, names)
+    return EnvSource(env, make_env, policy, seed, workers, names, max_episode_steps)
+
+
+def _is_bare(env: Any) -> bool:
+    """Whether no wrapper changes what the environment does."""
+    while isinstance(env, OrderEnforcing | PassiveEnvChecker):
+        env = env.env
+    return env is env.unwrapped
+
+
+def _in_memory(
+    source: Source, selection: Selection, meta: dict[str, Any], tick: Callable[[Selection], None]
+) -> Trajectories:
+    parts = []
+    for block in source.blocks(selection):
+        parts.append(block)
+        tick(selection)
+    return Trajectories.concatenate(parts).with_meta(**meta, drawn=selection.drawn)
+
+
+def _on_disk(
+    source: Source,
+    selection: Selection,
+    meta: dict[str, Any],
+    tick: Callable[[Selection], None],
+    out: Path,
+    overwrite: bool,
+) -> Trajectories:
+    writer = StoreWriter(out.with_name(f"{out.name}.partial"), resume=source.resumable)
+    if writer.progress:
+        _take_up(writer, selection, meta)
+    tick(selection)
+    committed = time.monotonic()
+    try:
+        for block in source.blocks(selection):
+            writer.append(block)
+            tick(selection)
+            # A block may hold only part of a selection: commit when all that was chosen is written.
+            whole = source.resumable and writer.episodes == selection.kept
+            if whole and time.monotonic() - committed >= _SECONDS_BETWEEN_COMMITS:
+                writer.commit(meta=meta, successes=selection.successes, drawn=selection.drawn)
+                committed = time.monotonic()
+        writer.finish(out, {**meta, "drawn": selection.drawn}, overwrite)
+    except BaseException:
+        writer.release() if writer.progress else writer.discard()
+        raise
+    return load(out, verify=False)
+
+
+def _take_up(writer: StoreWriter, selection: Selection, meta: dict[str, Any]) -> None:
+    """Go on where an interrupted collection stopped."""
+    before = writer.progress["meta"]
+    if before != meta:
+        changed = sorted(key for key in before.keys() | meta.keys() if before.get(key) != meta.get(key))
+        raise StoreError(
+            f"{writer.folder} is an unfinished collection with another {', '.join(changed)}: "
+            "repeat that call to finish it, choose another path, or delete the folder"
+        )
+    selection.kept = writer.episodes
+    selection.successes = writer.progress["successes"]
+    selection.drawn = writer.progress["drawn"]
+
+
+@contextmanager
+def _bar(progress: bool | None, episodes: int) -> Iterator[Callable[[Selection], None]]:
+    """A progress bar on standard error, as a function to call with the selection."""
+    if progress is None:
+        progress = sys.stderr.isatty()
+    if not progress:
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"),
+        TextColumn("{task.fields[drawn]}"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("collecting", total=episodes, drawn="")
+
+        def tick(selection: Selection) -> None:
+            drawn = f"of {selection.drawn:,} drawn" if selection.success_share is not None else ""
+            bar.update(task, completed=selection.kept, drawn=drawn)
+
+        yield tick

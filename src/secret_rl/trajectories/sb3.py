@@ -1,0 +1,124 @@
+"""The door to Stable-Baselines3: its replay and rollout buffers, read as episodes."""
+
+import warnings
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from secret_rl.trajectories.building import pack
+from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.types import Trajectories
+
+try:
+    from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError('Stable-Baselines3 buffers need the sb3 extra: pip install "secret-rl[sb3]"') from missing
+
+
+def from_replay_buffer(buffer: ReplayBuffer) -> Trajectories:
+    """The episodes in a replay buffer, oldest first, env by env.
+
+    Time-outs become ``truncated`` if the buffer tells them apart (``handle_timeout_termination``, the default).
+    The newest episode of each env may be unfinished: neither terminated nor truncated. Once the buffer has
+    wrapped around, the oldest steps of each env have lost the beginning of their episode and are left out.
+    """
+    held = buffer.buffer_size if buffer.full else buffer.pos
+    order = (np.arange(held) + (buffer.pos if buffer.full else 0)) % buffer.buffer_size
+    if buffer.optimize_memory_usage and buffer.full:
+        order = order[1:]  # the oldest slot's observation was overwritten by the newest next one
+    if held == 0:
+        raise ValueError("the replay buffer is empty: train or collect first")
+    dones, timeouts = buffer.dones > 0, buffer.timeouts > 0
+    episodes = []
+    headless = 0
+    for env in range(buffer.n_envs):
+        ends = np.flatnonzero(dones[order, env]) + 1
+        bounds = [0, *ends.tolist()]
+        if bounds[-1] < len(order):
+            bounds.append(len(order))
+        for number, (first, last) in enumerate(pairwise(bounds)):
+            if number == 0 and buffer.full:
+                headless += last - first
+                continue
+            rows = order[first:last]
+            done, timeout = bool(dones[rows[-1], env]), bool(timeouts[rows[-1], env])
+            episodes.append(
+                {
+                    "observations": _with_final(buffer, rows, env),
+                    "actions": _actions(buffer, buffer.actions[rows, env]),
+                    "rewards": buffer.rewards[rows, env],
+                    "terminated": done and not timeout,
+                    "truncated": timeout,
+                }
+            )
+    if headless:
+        warnings.warn(
+            f"{headless} steps at the old end of the buffer have lost their beginning: left out", stacklevel=2
+        )
+    if not episodes:
+        raise ValueError("the replay buffer holds no episode from its beginning: use a larger buffer")
+    return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "replay buffer"})
+
+
+def from_rollout_buffer(buffer: RolloutBuffer) -> Trajectories:
+    """The episodes in a rollout buffer, env by env.
+
+    Such a buffer tells neither time-outs from terminations, so every episode that ends in it counts as
+    terminated, nor the final observations. It starts wherever the last rollout stopped: steps before the first
+    episode start of an env are left out. Where an episode timed out, Stable-Baselines3 has added the value of
+    the state it was cut at to the last reward.
+    """
+    if not buffer.full:
+        raise ValueError(f"the rollout buffer holds {buffer.pos} of {buffer.buffer_size} steps: fill it first")
+
+    def by_env(array: Any) -> Any:
+        """(steps, envs, ...), also after ``get`` has flattened it."""
+        if not buffer.generator_ready:
+            return array
+        return array.reshape(buffer.n_envs, buffer.buffer_size, *array.shape[1:]).swapaxes(0, 1)
+
+    observations = map_arrays(by_env, buffer.observations)
+    actions = by_env(buffer.actions)
+    # `get` leaves rewards and episode starts as they were
+    starts, rewards = buffer.episode_starts > 0, buffer.rewards
+    episodes = []
+    for env in range(buffer.n_envs):
+        bounds = [*np.flatnonzero(starts[:, env]).tolist(), buffer.buffer_size]
+        for number, (first, last) in enumerate(pairwise(bounds)):
+            rows = slice(first, last)
+            episodes.append(
+                {
+                    "observations": map_arrays(lambda a, rows=rows, env=env: a[rows, env], observations),
+                    "actions": _actions(buffer, actions[rows, env]),
+                    "rewards": rewards[rows, env],
+                    "terminated": number < len(bounds) - 2,
+                }
+            )
+    if not episodes:
+        raise ValueError("no episode starts in the rollout buffer: use longer rollouts")
+    return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "rollout buffer"})
+
+
+def _with_final(buffer: Any, rows: Any, env: int) -> Any:
+    """The observations of some steps and the one after the last."""
+
+    def joined(seen: Any, following: Any) -> Any:
+        return np.concatenate([seen[rows, env], following[rows[-1:], env]])
+
+    def shifted(seen: Any) -> Any:
+        return np.concatenate([seen[rows, env], seen[(rows[-1:] + 1) % buffer.buffer_size, env]])
+
+    joined_rows = (
+        map_arrays(shifted, buffer.observations)
+        if buffer.optimize_memory_usage
+        else map_arrays(joined, buffer.observations, buffer.next_observations)
+    )
+    if not buffer.observation_space.shape and not isinstance(joined_rows, dict):
+        return joined_rows.reshape(len(rows) + 1)  # Discrete observations are kept as (1,)
+    return joined_rows
+
+
+def _actions(buffer: Any, actions: Any) -> Any:
+    """Undo the flattening of actions to one dimension."""
+    return actions.reshape(len(actions), *buffer.action_space.shape).astype(buffer.action_space.dtype)

@@ -1,0 +1,364 @@
+"""What happened: episodes packed end to end in flat arrays."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self, overload
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from secret_rl.trajectories.nested import Array, Nest, gather, map_arrays, named_arrays
+from secret_rl.trajectories.summary import Summary
+from secret_rl.trajectories.validation import check_columns
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One episode of ``T`` steps: views into the arrays of ``Trajectories``."""
+
+    observations: Nest
+    """T rows, each seen before the action of the same row."""
+    actions: Nest
+    rewards: Array
+    terminated: bool
+    truncated: bool
+    final_observation: Any = None
+    """Seen after the last action."""
+    states: Array | None = None
+    final_state: Any = None
+    annotations: dict[str, Array] = field(default_factory=dict)
+    episode_annotations: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trajectories:
+    """Episodes packed end to end: step ``t`` of episode ``e`` is row ``offsets[e] + t`` of every flat array.
+
+    Made by ``collect``, ``Trajectories.from_episodes``, a ``Recorder``, or read from Minari data sets and
+    replay buffers; checked when made. ``len(data)`` is the number of episodes, ``data[3]`` an ``Episode``,
+    ``data[10:20]`` and ``data[mask]`` are ``Trajectories``. Slices are views; other selections copy.
+    """
+
+    observations: Nest
+    """(steps, ...) what the policy saw before each action; a dict or tuple of arrays for such spaces."""
+    actions: Nest
+    """(steps, ...)"""
+    rewards: Array
+    """(steps,)"""
+    terminated: Array
+    """(steps,) set on the last step of an episode that reached a terminal state."""
+    truncated: Array
+    """(steps,) set on the last step of an episode that was cut short, by a time limit for one."""
+    offsets: Array
+    """(episodes + 1,) where each episode begins."""
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    final_observations: Nest | None = None
+    """(episodes, ...) what was seen after the last action."""
+    states: Array | None = None
+    """(steps, ...) the environment's own state before each action: ``info["state"]``."""
+    final_states: Array | None = None
+    """(episodes, ...) the state after the last action."""
+    annotations: Mapping[str, Array] = field(default_factory=dict)
+    """(steps, ...) anything known of each step, such as ground truth for credit."""
+    episode_annotations: Mapping[str, Array] = field(default_factory=dict)
+    """(episodes, ...) anything known of each episode, such as the seed it was reset with."""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    """Where the data came from, as JSON values: environment, options, policy, seed, episodes drawn."""
+    trusted: InitVar[bool] = False
+    """Skip the checks: for arrays that come from checked trajectories."""
+
+    def __post_init__(self, trusted: bool) -> None:
+        if not trusted:
+            steps, episodes = self.columns()
+            check_columns(steps, episodes, self.offsets, self.observation_space, self.action_space)
+
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: Sequence[Episode | Mapping[str, Any]],
+        *,
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> "Trajectories":
+        """Pack a list of episodes given as plain arrays.
+
+        Each is a mapping with ``observations`` (T or T + 1 rows), ``actions`` and ``rewards`` (T), and if known
+        ``terminated`` and ``truncated`` (a bool, or T of them), ``states`` (T or T + 1 rows), ``annotations``
+        (a mapping of T rows each) and ``episode_annotations``. Spaces that are not given are inferred.
+        """
+        from secret_rl.trajectories.building import pack
+
+        return pack(episodes, observation_space, action_space, meta or {})
+
+    @classmethod
+    def load(cls, path: str | Path, *, verify: bool | None = None) -> "Trajectories":
+        """Open saved trajectories, memory-mapped: the time does not depend on their size.
+
+        ``verify`` compares every byte with the stored checksums; by default only small stores are verified.
+        """
+        from secret_rl.trajectories.store import load
+
+        return load(path, verify=verify)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write a folder of ``.npy`` files and a JSON header, all or nothing."""
+        from secret_rl.trajectories.store import save
+
+        return save(self, path, overwrite=overwrite)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Trajectories"]) -> "Trajectories":
+        """The episodes of all parts in order."""
+        if not parts:
+            raise ValueError("nothing to concatenate: give at least one Trajectories")
+        if len(parts) == 1:
+            return parts[0]
+        first = parts[0]
+        all_columns = [part.columns() for part in parts]
+        for number, (part, columns) in enumerate(zip(parts, all_columns, strict=True)):
+            for kind in ("observation_space", "action_space"):
+                if getattr(part, kind) != getattr(first, kind):
+                    raise ValueError(
+                        f"part {number} has {kind} {getattr(part, kind)}, part 0 has {getattr(first, kind)}"
+                    )
+            for mine, theirs in zip(columns, all_columns[0], strict=True):
+                if mine.keys() != theirs.keys():
+                    raise ValueError(
+                        f"part {number} and part 0 hold different fields: {sorted(mine.keys() ^ theirs.keys())}"
+                    )
+        steps, episodes = (
+            {name: np.concatenate([columns[i][name] for columns in all_columns]) for name in all_columns[0][i]}
+            for i in range(2)
+        )
+        lengths = np.concatenate([part.lengths for part in parts])
+        same_origin = all(part.meta == first.meta for part in parts)
+        meta = first.meta if same_origin else {"parts": [dict(part.meta) for part in parts]}
+        return first._with_columns(steps, episodes, _offsets(lengths), meta)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        env = f" of {self.meta['env_id']}" if "env_id" in self.meta else ""
+        return f"Trajectories({len(self):,} episodes, {self.steps:,} steps{env})"
+
+    @overload
+    def __getitem__(self, key: int) -> Episode: ...
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | Sequence[bool] | Array) -> "Trajectories": ...
+    def __getitem__(self, key: Any) -> Any:
+        """An episode, or the trajectories of a slice, a boolean mask or a list of episode numbers."""
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step == 1:
+                return self._slice(start, max(start, stop))
+            return self._take(np.arange(start, stop, step))
+        if np.ndim(key) == 0:
+            return self._episode(int(key))
+        chosen = np.asarray(key)
+        if chosen.dtype == np.bool_:
+            if chosen.shape != (len(self),):
+                raise IndexError(f"a mask of shape {chosen.shape} for {len(self)} episodes")
+            return self._take(np.flatnonzero(chosen))
+        if chosen.size and not -len(self) <= chosen.min() <= chosen.max() < len(self):
+            raise IndexError(f"episodes {chosen.min()} to {chosen.max()} asked of {len(self)}")
+        return self._take(chosen.astype(np.int64) % max(len(self), 1))
+
+    @property
+    def steps(self) -> int:
+        """The number of steps in all episodes."""
+        return int(self.offsets[-1] - self.offsets[0])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(episodes,) steps of each episode."""
+        return np.diff(self.offsets)
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """(episodes,) undiscounted sums of rewards."""
+        if not len(self):
+            return np.zeros(0)
+        return np.add.reduceat(self.rewards, self.offsets[:-1], dtype=np.float64)
+
+    @property
+    def successful(self) -> NDArray[np.bool_]:
+        """(episodes,) whether each holds a positive reward."""
+        if not len(self):
+            return np.zeros(0, np.bool_)
+        return np.logical_or.reduceat(np.asarray(self.rewards) > 0, self.offsets[:-1])
+
+    def filter(self, keep: Callable[[Episode], bool]) -> "Trajectories":
+        """The episodes for which ``keep`` is true."""
+        return self[np.fromiter((keep(episode) for episode in self), np.bool_, len(self))]
+
+    def split(self, fraction: float = 0.1, *, seed: int = 0) -> tuple["Trajectories", "Trajectories"]:
+        """Two disjoint sets of whole episodes, the second with ``fraction`` of them, chosen at random."""
+        rest, part = self.split_indices(fraction, seed=seed)
+        return self[rest], self[part]
+
+    def split_indices(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The episode numbers of ``split``, in order: for data that should not be copied."""
+        if not 0 < fraction < 1:
+            raise ValueError(f"fraction must lie between 0 and 1, got {fraction}")
+        if len(self) < 2:
+            raise ValueError(f"{len(self)} episodes cannot be split: at least 2 are needed")
+        size = min(max(round(fraction * len(self)), 1), len(self) - 1)
+        order = np.random.default_rng(seed).permutation(len(self))
+        return np.sort(order[size:]), np.sort(order[:size])
+
+    def batches(self, size: int, *, seed: int | None = None, episodes: Array | None = None) -> Iterator["Trajectories"]:
+        """Batches of ``size`` episodes, shuffled if a seed is given, read from disk as they are asked for.
+
+        ``episodes`` restricts them to some episode numbers. Only one batch is in memory at a time.
+        """
+        if size < 1:
+            raise ValueError(f"a batch must hold at least 1 episode, got size={size}")
+        order = np.arange(len(self)) if episodes is None else np.asarray(episodes)
+        if seed is not None:
+            order = np.random.default_rng(seed).permutation(order)
+        for first in range(0, len(order), size):
+            yield self._take(order[first : first + size])
+
+    def summary(self) -> Summary:
+        """Episodes, lengths, returns, rewards by sign, share successful."""
+        return Summary.of(self)
+
+    def equals(self, other: "Trajectories") -> bool:
+        """Whether every array (dtype included), space and offset is the same."""
+
+        def same(mine: Mapping[str, Array], theirs: Mapping[str, Array]) -> bool:
+            return mine.keys() == theirs.keys() and all(
+                mine[name].dtype == theirs[name].dtype and np.array_equal(mine[name], theirs[name]) for name in mine
+            )
+
+        return (
+            self.observation_space == other.observation_space
+            and self.action_space == other.action_space
+            and np.array_equal(self.lengths, other.lengths)
+            and all(same(*pair) for pair in zip(self.columns(), other.columns(), strict=True))
+        )
+
+    def with_meta(self, **entries: Any) -> Self:
+        """The same episodes with entries of ``meta`` added or replaced."""
+        return replace(self, meta={**self.meta, **entries}, trusted=True)
+
+    def columns(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Every array by name: those with a row per step, and those with a row per episode."""
+        steps = dict(named_arrays("observations", self.observations))
+        steps.update(named_arrays("actions", self.actions))
+        steps.update(rewards=self.rewards, terminated=self.terminated, truncated=self.truncated)
+        if self.states is not None:
+            steps["states"] = self.states
+        steps.update((f"annotations/{name}", array) for name, array in self.annotations.items())
+        episodes: dict[str, Array] = {}
+        if self.final_observations is not None:
+            episodes.update(named_arrays("final_observations", self.final_observations))
+        if self.final_states is not None:
+            episodes["final_states"] = self.final_states
+        episodes.update((f"episode_annotations/{name}", array) for name, array in self.episode_annotations.items())
+        return steps, episodes
+
+    @classmethod
+    def from_columns(
+        cls,
+        steps: Mapping[str, Array],
+        episodes: Mapping[str, Array],
+        offsets: Array,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        meta: Mapping[str, Any],
+        trusted: bool = False,
+    ) -> "Trajectories":
+        """The inverse of ``columns``."""
+        first_final = next((name for name in episodes if name.startswith("final_observations")), None)
+
+        def named(prefix: str, columns: Mapping[str, Array]) -> dict[str, Array]:
+            return {n.removeprefix(prefix): a for n, a in columns.items() if n.startswith(prefix)}
+
+        return cls(
+            observations=gather(observation_space, "observations", steps),
+            actions=gather(action_space, "actions", steps),
+            rewards=steps["rewards"],
+            terminated=steps["terminated"],
+            truncated=steps["truncated"],
+            offsets=offsets,
+            observation_space=observation_space,
+            action_space=action_space,
+            final_observations=gather(observation_space, "final_observations", episodes) if first_final else None,
+            states=steps.get("states"),
+            final_states=episodes.get("final_states"),
+            annotations=named("annotations/", steps),
+            episode_annotations=named("episode_annotations/", episodes),
+            meta=meta,
+            trusted=trusted,
+        )
+
+    def _with_columns(
+        self,
+        steps: Mapping[str, Array],
+        episodes: Mapping[str, Array],
+        offsets: Array,
+        meta: Mapping[str, Any] | None = None,
+    ) -> "Trajectories":
+        return Trajectories.from_columns(
+            steps, episodes, offsets, self.observation_space, self.action_space,
+            self.meta if meta is None else meta, trusted=True,
+        )  # fmt: skip
+
+    def _slice(self, start: int, stop: int) -> "Trajectories":
+        offsets = self.offsets[start : stop + 1]
+        first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+        steps, episodes = self.columns()
+        return self._with_columns(
+            {name: array[first:last] for name, array in steps.items()},
+            {name: array[start:stop] for name, array in episodes.items()},
+            offsets - first if len(offsets) else np.zeros(1, np.int64),
+        )
+
+    def _take(self, chosen: NDArray[np.int64]) -> "Trajectories":
+        starts = self.offsets[chosen]
+        lengths = self.offsets[chosen + 1] - starts
+        offsets = _offsets(lengths)
+        rows = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        steps, episodes = self.columns()
+        return self._with_columns(
+            {name: array.take(rows, 0) for name, array in steps.items()},
+            {name: array.take(chosen, 0) for name, array in episodes.items()},
+            offsets,
+        )
+
+    def _episode(self, i: int) -> Episode:
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"episode {i} of {len(self)}")
+        one = self._slice(i % len(self), i % len(self) + 1)
+        return Episode(
+            observations=one.observations,
+            actions=one.actions,
+            rewards=one.rewards,
+            terminated=bool(one.terminated[-1]),
+            truncated=bool(one.truncated[-1]),
+            final_observation=(
+                None if one.final_observations is None else map_arrays(lambda a: a[0], one.final_observations)
+            ),
+            states=one.states,
+            final_state=None if one.final_states is None else one.final_states[0],
+            annotations=dict(one.annotations),
+            episode_annotations={name: array[0] for name, array in one.episode_annotations.items()},
+        )
+
+
+def _offsets(lengths: Array) -> NDArray[np.int64]:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
