@@ -1,13 +1,13 @@
 """Episodes put together step by step, and packed end to end."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 
 from secret_rl.trajectories import spaces
-from secret_rl.trajectories.nested import Array, Nest, map_arrays, named_arrays, row_count, stack
+from secret_rl.trajectories.nested import Array, Nest, map_arrays, map_leaves, named_arrays, row_count, stack
 from secret_rl.trajectories.types import Episode, Trajectories
 
 
@@ -144,13 +144,10 @@ def pack(
     if not len(episodes):
         if observation_space is None or action_space is None:
             raise ValueError("no episodes: give at least one, or the spaces of an empty set")
-        empty = {
-            "observations": stack(observation_space, []),
-            "actions": stack(action_space, []),
-            "rewards": np.zeros(0),
-        }
         return Trajectories(
-            **_shaped_like(observation_space, action_space, empty),
+            observations=_no_rows(observation_space),
+            actions=_no_rows(action_space),
+            rewards=np.zeros(0),
             terminated=np.zeros(0, np.bool_),
             truncated=np.zeros(0, np.bool_),
             offsets=np.zeros(1, np.int64),
@@ -204,11 +201,13 @@ def _episode_columns(number: int, episode: Episode | Mapping[str, Any]) -> tuple
             )
         final = get(final_name)
         if extra:
-            final, nest = map_arrays(lambda a: a[-1], nest), map_arrays(lambda a: a[:-1], nest)
+            final_rows, nest = map_arrays(lambda a: a[-1:], nest), map_arrays(lambda a: a[:-1], nest)
+        elif final is not None:
+            final_rows = map_arrays(lambda rows, last: np.asarray(last, rows.dtype)[None], nest, final)
+        else:
+            final_rows = ()
         steps.update(named_arrays(name, nest))
-        if final is not None:
-            final_rows = map_arrays(lambda a: a[None], _arrays(final))
-            finals.update(named_arrays(f"{final_name}s", final_rows))
+        finals.update(named_arrays(f"{final_name}s", final_rows))
     steps.update(named_arrays("actions", _arrays(get("actions"))))
     steps["rewards"] = rewards
     for name in ("terminated", "truncated"):
@@ -260,19 +259,11 @@ def _infer(name: str, episode: Episode | Mapping[str, Any], columns: Mapping[str
     return spaces.infer(joined(_arrays(example), name))
 
 
-def _shaped_like(observation_space: gym.Space[Any], action_space: gym.Space[Any], arrays: dict[str, Any]) -> Any:
-    """Give empty columns the row shapes of their spaces."""
+def _no_rows(space: gym.Space[Any]) -> Nest:
+    def no_rows(leaf: gym.Space[Any], rows: Any) -> Array:
+        return np.asarray(rows).reshape(0, *(leaf.shape or ()))
 
-    def shaped(space: Any, nest: Any) -> Any:
-        if isinstance(nest, dict):
-            return {key: shaped(space[key], part) for key, part in nest.items()}
-        if isinstance(nest, tuple):
-            return tuple(shaped(space[i], part) for i, part in enumerate(nest))
-        return nest.reshape(0, *space.shape)
-
-    arrays["observations"] = shaped(observation_space, arrays["observations"])
-    arrays["actions"] = shaped(action_space, arrays["actions"])
-    return arrays
+    return cast(Nest, map_leaves(no_rows, space, stack(space, [])))
 
 
 def _owned(value: Any) -> Any:

@@ -31,11 +31,13 @@ def to_minari(data: Trajectories, dataset_id: str, **metadata: Any) -> Any:
     observations repeats the last one, since Minari asks for one. ``metadata`` goes to Minari as it is (author,
     description, env, ...).
     """
-    ours = {
-        "meta": dict(data.meta),
-        "final_observations": data.final_observations is not None,
-        "final_states": data.final_states is not None,
-    }
+    ours = json.dumps(
+        {
+            "meta": dict(data.meta),
+            "final_observations": data.final_observations is not None,
+            "final_states": data.final_states is not None,
+        }
+    )
     if dataset_id in minari.list_local_datasets():
         raise FileExistsError(f"Minari has a data set {dataset_id!r} already: choose another id or delete that one")
     try:
@@ -54,7 +56,7 @@ def to_minari(data: Trajectories, dataset_id: str, **metadata: Any) -> Any:
         if dataset_id in minari.list_local_datasets():
             minari.delete_dataset(dataset_id)
         raise
-    dataset.storage.update_metadata({_META: json.dumps(ours)})
+    dataset.storage.update_metadata({_META: ours})
     return dataset
 
 

@@ -23,6 +23,15 @@ def map_arrays(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     return function(nest, *others)
 
 
+def map_leaves(function: Callable[[gym.Space[Any], Any], Any], space: gym.Space[Any], nest: Any) -> Any:
+    """Apply ``function`` to each array of a nest and the space its rows belong to."""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: map_leaves(function, part, nest[key]) for key, part in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(map_leaves(function, part, nest[i]) for i, part in enumerate(space.spaces))
+    return function(space, nest)
+
+
 def named_arrays(name: str, nest: Nest) -> Iterator[tuple[str, Array]]:
     """The arrays of a nest with their paths: ``observations/position``, ``observations/0``, ..."""
     if isinstance(nest, dict):

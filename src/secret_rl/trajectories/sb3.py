@@ -2,12 +2,13 @@
 
 import warnings
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from secret_rl.trajectories.building import pack
-from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.nested import map_arrays, map_leaves
 from secret_rl.trajectories.types import Trajectories
 
 try:
@@ -46,7 +47,7 @@ def from_replay_buffer(buffer: ReplayBuffer) -> Trajectories:
             episodes.append(
                 {
                     "observations": _with_final(buffer, rows, env),
-                    "actions": _actions(buffer, buffer.actions[rows, env]),
+                    "actions": _unflattened(buffer.action_space, buffer.actions[rows, env]),
                     "rewards": buffer.rewards[rows, env],
                     "terminated": done and not timeout,
                     "truncated": timeout,
@@ -89,8 +90,10 @@ def from_rollout_buffer(buffer: RolloutBuffer) -> Trajectories:
             rows = slice(first, last)
             episodes.append(
                 {
-                    "observations": map_arrays(lambda a, rows=rows, env=env: a[rows, env], observations),
-                    "actions": _actions(buffer, actions[rows, env]),
+                    "observations": _unflattened(
+                        buffer.observation_space, map_arrays(itemgetter((rows, env)), observations)
+                    ),
+                    "actions": _unflattened(buffer.action_space, actions[rows, env]),
                     "rewards": rewards[rows, env],
                     "terminated": number < len(bounds) - 2,
                 }
@@ -114,11 +117,11 @@ def _with_final(buffer: Any, rows: Any, env: int) -> Any:
         if buffer.optimize_memory_usage
         else map_arrays(joined, buffer.observations, buffer.next_observations)
     )
-    if not buffer.observation_space.shape and not isinstance(joined_rows, dict):
-        return joined_rows.reshape(len(rows) + 1)  # Discrete observations are kept as (1,)
-    return joined_rows
+    return _unflattened(buffer.observation_space, joined_rows)
 
 
-def _actions(buffer: Any, actions: Any) -> Any:
-    """Undo the flattening of actions to one dimension."""
-    return actions.reshape(len(actions), *buffer.action_space.shape).astype(buffer.action_space.dtype)
+def _unflattened(space: Any, rows: Any) -> Any:
+    """Rows in the shape and type of their space: buffers keep numbers as (1,) and actions flat."""
+    return map_leaves(
+        lambda leaf, array: array.reshape(len(array), *(leaf.shape or ())).astype(leaf.dtype), space, rows
+    )

@@ -34,7 +34,7 @@ def to_json(space: gym.Space[Any]) -> dict[str, Any]:
             "dtype": space.dtype.name,
         }
     if isinstance(space, spaces.MultiBinary):
-        return {"type": "MultiBinary", "n": list(space.shape)}
+        return {"type": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
     if isinstance(space, spaces.Dict):
         return {"type": "Dict", "spaces": [[key, to_json(part)] for key, part in space.spaces.items()]}
     if isinstance(space, spaces.Tuple):

@@ -1,0 +1,196 @@
+"""The Gymnasium faces: contracts, determinism, rendering, and single = vector in every autoreset mode."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import secret_rl  # noqa: F401  registers the environments
+from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
+from secret_rl.testing.strategies import triggers_options
+
+ID = "secret_rl/Triggers-v0"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "options", [{}, {"window": None}, {"window": 7, "size": 12}, {"inverted": True}, {"layout_seed": 3}]
+)
+def test_gymnasium_checker_is_content(options):
+    check_env(gym.make(ID, **options).unwrapped, skip_render_check=False)
+
+
+def test_gym_make_takes_every_documented_option():
+    env = gym.make(ID, size=8, triggers=3, prizes=1, window=3, inverted=False, layout_seed=None, max_steps=None)
+    assert env.observation_space == gym.spaces.Box(0, 1, (3, 3, 3), np.uint8)
+    assert env.action_space == gym.spaces.Discrete(4)
+    again = gym.make(env.spec)
+    assert again.unwrapped.options == env.unwrapped.options
+
+
+def test_same_seed_same_episodes():
+    def play():
+        env = gym.make(ID)
+        env.action_space.seed(5)
+        seen = [env.reset(seed=11)[0]]
+        for _ in range(200):
+            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            seen.append(observation)
+            if terminated or truncated:
+                seen.append(env.reset()[0])
+        return np.stack(seen)
+
+    np.testing.assert_array_equal(play(), play())
+
+
+def test_unseeded_envs_differ():
+    def mazes():
+        env = TriggersEnv()
+        return [env.reset()[1]["state"] for _ in range(8)]
+
+    assert mazes() != mazes()
+
+
+def test_returned_observations_are_the_callers_own():
+    env = TriggersEnv()
+    first, _ = env.reset(seed=0)
+    kept = first.copy()
+    for action in (0, 1, 2, 3) * 5:
+        env.step(action)
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_stepping_outside_an_episode_and_bad_actions_are_refused():
+    env = TriggersEnv(max_steps=1)
+    with pytest.raises(gym.error.ResetNeeded, match="call reset"):
+        env.step(0)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="action must be 0 .* got 4"):
+        env.step(4)
+    env.step(0)
+    with pytest.raises(gym.error.ResetNeeded, match="over"):
+        env.step(0)
+
+
+def assert_same(mine, theirs, path="infos"):
+    assert type(mine) is type(theirs), path
+    if isinstance(mine, dict):
+        assert mine.keys() == theirs.keys(), path
+        for key in mine:
+            assert_same(mine[key], theirs[key], f"{path}/{key}")
+    elif mine.dtype == object:
+        for a, b in zip(mine, theirs, strict=True):
+            assert (a is None) == (b is None), path
+            if a is not None:
+                np.testing.assert_array_equal(a, b)
+    else:
+        assert mine.dtype == theirs.dtype, path
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@settings(max_examples=25)
+@given(triggers_options(), st.integers(0, 2**32), st.sampled_from(list(AutoresetMode)), st.integers(1, 4))
+def test_vector_is_the_single_env_side_by_side(options, seed, mode, n):
+    ours = TriggersVectorEnv(n, **vars(options), autoreset_mode=mode)
+    theirs = SyncVectorEnv([lambda: TriggersEnv(**vars(options))] * n, autoreset_mode=mode)
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    assert ours.metadata["autoreset_mode"] is theirs.metadata["autoreset_mode"]
+    for mine, other in zip(ours.reset(seed=seed), theirs.reset(seed=seed), strict=True):
+        assert_same(mine, other)
+    rng = np.random.default_rng(seed)
+    for _ in range(90):
+        actions = rng.integers(0, 4, n)
+        mine, other = ours.step(actions), theirs.step(actions)
+        for a, b in zip(mine, other, strict=True):
+            assert_same(a, b)
+        over = mine[2] | mine[3]
+        if mode is AutoresetMode.DISABLED and over.any():
+            results = [env.reset(options={"reset_mask": over.copy()}) for env in (ours, theirs)]
+            for a, b in zip(*results, strict=True):
+                assert_same(a, b)
+
+
+def test_make_vec_finds_the_compiled_env():
+    envs = gym.make_vec(ID, num_envs=3, triggers=1, autoreset_mode=AutoresetMode.SAME_STEP)
+    assert isinstance(envs.unwrapped, TriggersVectorEnv)
+    observations, infos = envs.reset(seed=[4, None, 6])
+    assert observations.shape == (3, 3, 3, 3)
+    assert infos["_state"].all()
+    single, info = gym.make(ID, triggers=1).reset(seed=6)
+    np.testing.assert_array_equal(observations[2], single)
+    assert infos["state"][2] == info["state"]
+
+
+def test_vector_refuses_what_it_cannot_do():
+    envs = TriggersVectorEnv(2, max_steps=1, autoreset_mode="Disabled")
+    with pytest.raises(gym.error.ResetNeeded, match="no episode has begun"):
+        envs.step(np.zeros(2, int))
+    envs.reset(seed=0)
+    with pytest.raises(ValueError, match="expected 2 actions"):
+        envs.step(np.zeros(3, int))
+    with pytest.raises(ValueError, match="got values from 0 to 7"):
+        envs.step(np.array([0, 7]))
+    envs.step(np.zeros(2, int))
+    with pytest.raises(gym.error.ResetNeeded, match=r"envs \[0, 1\] are over"):
+        envs.step(np.zeros(2, int))
+    with pytest.raises(ValueError, match="selects no env"):
+        envs.reset(options={"reset_mask": np.zeros(2, bool)})
+    with pytest.raises(ValueError, match="boolean array of shape"):
+        envs.reset(options={"reset_mask": [True, False]})
+    with pytest.raises(ValueError, match="expected 2 seeds"):
+        envs.reset(seed=[1])
+    with pytest.raises(ValueError, match="num_envs"):
+        TriggersVectorEnv(0)
+
+
+def test_rendering_shows_the_papers_colours_where_things_are():
+    env = TriggersEnv(size=5, triggers=2, prizes=1, layout_seed=1, render_mode="rgb_array")
+    env.reset()
+    picture = env.render()
+    assert picture.shape == (7 * 32, 7 * 32, 3)
+    maze = env.contents
+
+    def colour(position):
+        row, column = ((coordinate + 1) * 32 + 16 for coordinate in position)
+        return tuple(int(v) for v in picture[row, column])
+
+    assert colour(maze.agent) == (255, 214, 10)
+    assert {colour(p) for p in maze.triggers} == {(220, 38, 38)}
+    assert {colour(p) for p in maze.prizes} == {(255, 128, 192)}
+    assert colour((-1, 2)) == (112, 112, 120)
+
+
+def test_text_rendering_follows_the_maze():
+    env = TriggersEnv(size=4, triggers=1, layout_seed=2, render_mode="ansi")
+    env.reset()
+    letters = "".join(c for c in env.render() if c in "ATP#")
+    assert sorted(letters.replace("#", "")) == ["A", "P", "T"]
+    assert letters.count("#") == 20
+
+
+def test_human_rendering_opens_a_window_and_closes_it():
+    env = gym.make(ID, render_mode="human")
+    env.reset(seed=0)
+    env.step(0)
+    import pygame
+
+    surface = pygame.display.get_surface()
+    assert surface.get_size() == (320, 320)
+    assert tuple(surface.get_at((1, 1)))[:3] == (112, 112, 120)
+    env.close()
+    assert pygame.display.get_surface() is None
+
+
+def test_vector_renders_every_maze():
+    envs = TriggersVectorEnv(2, render_mode="rgb_array")
+    envs.reset(seed=3)
+    frames = envs.render()
+    single = TriggersEnv(render_mode="rgb_array")
+    single.reset(seed=4)
+    np.testing.assert_array_equal(frames[1], single.render())
+    with pytest.raises(ValueError, match="rgb_array"):
+        TriggersVectorEnv(2, render_mode="human")

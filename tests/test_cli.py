@@ -1,0 +1,124 @@
+"""The command line: results, refusals and exit codes."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import secret_rl as srl
+from secret_rl.cli import main
+
+COMMAND = Path(sys.executable).parent / "secret-rl"
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"secret-rl {srl.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["collect", "info", "play", "demo"])
+def test_help_explains_every_option(command, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main([command, "--help"])
+    assert leaving.value.code == 0
+    shown = capsys.readouterr().out
+    from secret_rl import cli
+
+    for option in cli._COMMANDS[command].__dataclass_fields__:
+        assert f"--{option.replace('_', '-')}" in shown or option in ("env", "data")
+
+
+def test_collect_is_the_library_call(tmp_path, capsys):
+    arguments = ["collect", "secret_rl/Triggers-v0", "--out", str(tmp_path / "m"), "--episodes", "200"]
+    assert main([*arguments, "--success-share", "0.1", "--option", "triggers=1", "window=None", "--seed", "4"]) == 0
+    assert "10.00%" in capsys.readouterr().out
+    expected = srl.collect(
+        "secret_rl/Triggers-v0", 200, seed=4, success_share=0.1, env_options={"triggers": 1, "window": None}
+    )
+    assert srl.Trajectories.load(tmp_path / "m").equals(expected)
+    assert main(arguments) == 1
+    assert "overwrite" in capsys.readouterr().err
+    assert main([*arguments, "--overwrite", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_info_for_people_and_machines(tmp_path, capsys):
+    srl.collect("secret_rl/Triggers-v0", 30, seed=2).save(tmp_path / "m")
+    assert main(["info", str(tmp_path / "m"), "--verify"]) == 0
+    assert "observations" in capsys.readouterr().out
+    assert main(["info", str(tmp_path / "m"), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["summary"]["episodes"] == 30
+    assert content["meta"]["seed"] == 2
+    rewards = tmp_path / "m" / "rewards.npy"
+    rewards.write_bytes(rewards.read_bytes()[:-4])
+    assert main(["info", str(tmp_path / "m")]) == 1
+    assert "rewards.npy has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["info", "nowhere"], "nowhere is not a folder"),
+        (["collect", "secret_rl/Triggers-v0", "--out", "x", "--option", "size"], "KEY=VALUE words, got 'size'"),
+        (["collect", "secret_rl/Triggers-v0", "--out", "x", "--option", "window=2"], "window must be odd"),
+        (["collect", "Nowhere-v3", "--out", "x"], "Nowhere"),
+        (["play", "--size", "1"], "a 1x1 grid has 1"),
+    ],
+)
+def test_refusals_are_one_line_and_leave_nothing(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_usage_exits_with_two():
+    done = subprocess.run([COMMAND, "collect"], capture_output=True, text=True)
+    assert done.returncode == 2
+
+
+def test_play_from_a_pipe_follows_the_env(capfd):
+    done = subprocess.run(
+        [COMMAND, "play", "--layout-seed", "1", "--triggers", "0", "--size", "2"],
+        input="dsawdsawq",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "prize: +1" in done.stdout
+    assert "return +1" in done.stdout
+
+
+def test_play_in_a_terminal_reads_arrow_keys():
+    main_end, child_end = pty.openpty()
+    with subprocess.Popen(
+        [COMMAND, "play", "--seed", "3"], stdin=child_end, stdout=child_end, stderr=child_end
+    ) as child:
+        os.close(child_end)
+        shown = b""
+        while b"q quit" not in shown:
+            shown += os.read(main_end, 4096)
+        os.write(main_end, b"\x1b[A\x1b[Dq")
+        try:
+            while chunk := os.read(main_end, 4096):
+                shown += chunk
+        except OSError:  # the terminal closes with its last user
+            pass
+    os.close(main_end)
+    assert child.returncode == 0
+    assert shown.count(b"\x1b[2J") == 3
+
+
+def test_demo_leaves_data_and_a_picture(tmp_path, capsys):
+    assert main(["demo", "--out", str(tmp_path), "--episodes", "400", "--quiet"]) == 0
+    assert "the prize, reward +1" in capsys.readouterr().out
+    assert len(srl.Trajectories.load(tmp_path / "mazes")) == 400
+    assert (tmp_path / "maze.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["demo", "--out", str(tmp_path), "--episodes", "400", "--quiet"]) == 0, "can be run again"

@@ -1,0 +1,67 @@
+"""Importing is light, names are there, and what the project says of itself is consistent."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import secret_rl as srl
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_import_pulls_nothing_heavy():
+    heavy = "{'torch', 'numba', 'stable_baselines3', 'minari', 'matplotlib', 'pygame', 'rich', 'tyro', 'hypothesis'}"
+    assert run(f"import sys, secret_rl; print(sorted({heavy} & set(sys.modules)))").strip() == "[]"
+
+
+def test_import_costs_little_more_than_gymnasium():
+    """A ratio in the same run: most of our import is Gymnasium's."""
+    code = (
+        "import time; a = time.perf_counter(); import gymnasium; b = time.perf_counter(); import secret_rl; "
+        "print((time.perf_counter() - b) / (b - a))"
+    )
+    assert min(float(run(code)) for _ in range(3)) < 1.0
+
+
+def test_collecting_pulls_no_torch():
+    code = "import sys, secret_rl as s; s.collect('secret_rl/Triggers-v0', 3); print('torch' in sys.modules)"
+    assert run(code).strip() == "False"
+
+
+@pytest.mark.parametrize("name", srl.__all__)
+def test_every_public_name_is_there_and_documented(name):
+    value = getattr(srl, name)
+    assert name == "__version__" or value.__doc__
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="nonsense"):
+        srl.nonsense  # noqa: B018
+    assert "collect" in dir(srl)
+
+
+def test_extras_are_those_promised():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"sb3", "minari", "doom", "ray", "report", "dev", "all", "bench"} <= extras.keys()
+    peers = ("jax", "gymnax", "navix", "xminigrid")
+    assert not any(peer in line for line in extras["dev"] + extras["all"] for peer in peers)
+
+
+def test_every_missing_extra_is_named(monkeypatch):
+    for module, blocked, extra in [
+        ("secret_rl.trajectories.minari", "minari", "minari"),
+        ("secret_rl.trajectories.sb3", "stable_baselines3.common.buffers", "sb3"),
+        ("secret_rl.report.figures", "PIL", "report"),
+    ]:
+        code = (
+            f"import sys; sys.modules[{blocked!r}] = None\n"
+            f"try:\n    import {module}\nexcept ModuleNotFoundError as e:\n    print(e)"
+        )
+        assert f"secret-rl[{extra}]" in run(code)

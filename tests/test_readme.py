@@ -1,0 +1,54 @@
+"""What the README says is run, word for word."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_python_blocks_run_in_order(tmp_path):
+    code = "\n".join(blocks("python"))
+    assert code.count("srl.") >= 4
+    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=True, timeout=300)
+
+
+def test_quickstart_is_short():
+    lines = [line for line in blocks("python")[0].splitlines() if line.strip()]
+    assert len(lines) <= 15
+
+
+def test_commands_run(tmp_path):
+    lines = [line.split("#")[0].strip() for block in blocks("console") for line in block.splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("secret-rl")]
+    assert [command[1] for command in commands] == ["collect", "info", "play"]
+    for command in commands:
+        subprocess.run(
+            [Path(sys.executable).parent / command[0], *command[1:]],
+            cwd=tmp_path,
+            check=True,
+            input="wasdq",
+            text=True,
+            timeout=300,
+        )
+
+
+@pytest.mark.parametrize("target", re.findall(r"^make ([a-z-]+)", README, re.MULTILINE))
+def test_make_targets_exist(target):
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_links_lead_somewhere():
+    targets = [t for t in re.findall(r"\]\(([^)]+)\)", README) if not t.startswith("http")]
+    assert targets
+    missing = [target for target in targets if not (ROOT / target).exists()]
+    assert missing == []

@@ -1,0 +1,354 @@
+"""Collecting: a function of its seed, whatever the workers, the blocks and the interruptions."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from hypothesis import given
+from hypothesis import strategies as st
+
+import secret_rl as srl
+from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.trajectories import TooFewSuccessesError, collecting, sources
+from secret_rl.trajectories.selection import Selection
+from secret_rl.trajectories.sources import episode_seeds
+
+ID = "secret_rl/Triggers-v0"
+
+
+def replay(env, data):
+    """The recorded actions, played again from the recorded seeds, give the recorded episodes."""
+    for episode in data:
+        observation, info = env.reset(seed=int(episode.episode_annotations["seed"]))
+        for t in range(len(episode)):
+            np.testing.assert_array_equal(observation, episode.observations[t])
+            if episode.states is not None:
+                assert info["state"] == episode.states[t]
+            observation, reward, terminated, truncated, info = env.step(episode.actions[t])
+            assert reward == episode.rewards[t]
+        np.testing.assert_array_equal(observation, episode.final_observation)
+        assert (terminated, truncated) == (episode.terminated, episode.truncated)
+
+
+def biased(observation, rng):
+    return int(rng.random() < 0.8)
+
+
+def with_reset_noise():
+    return gym.make("FrozenLake-v1", is_slippery=True)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345678901234567890])
+def test_episode_seeds_never_repeat_and_do_not_depend_on_blocks(seed):
+    seeds = episode_seeds(seed, 0, 100_000)
+    assert len(np.unique(seeds)) == 100_000
+    assert seeds.max() < 2**32
+    np.testing.assert_array_equal(seeds[777:900], episode_seeds(seed, 777, 123))
+    assert len(np.intersect1d(seeds, episode_seeds(seed + 1, 0, 100_000))) < 30  # chance alone gives 2.3
+    with pytest.raises(ValueError, match="distinct episodes"):
+        episode_seeds(seed, 2**32 - 5, 6)
+
+
+def test_triggers_takes_the_compiled_path_and_it_is_what_the_env_does(monkeypatch):
+    monkeypatch.setattr(sources.EnvSource, "blocks", None)
+    data = srl.collect(ID, 40, seed=3, env_options={"triggers": 1})
+    replay(gym.make(ID, triggers=1), data)
+    for env in (TriggersEnv(triggers=1), gym.make(ID, triggers=1), gym.make_vec(ID, 3, triggers=1)):
+        assert srl.collect(env, 40, seed=3).equals(data)
+
+
+def test_a_wrapper_that_changes_something_is_honoured():
+    env = gym.wrappers.TransformReward(gym.make(ID, triggers=1), lambda r: 5 * r)
+    data = srl.collect(env, 30, seed=3)
+    assert set(np.unique(data.rewards)) <= {-5.0, 0.0, 5.0}
+    assert (data.rewards != 0).any()
+    replay(env, data)
+
+
+def test_any_gymnasium_env_with_its_seeds():
+    replay(with_reset_noise(), srl.collect("FrozenLake-v1", 20, seed=5))
+    data = srl.collect(gym.make("CartPole-v1"), 20, biased, seed=5)
+    replay(gym.make("CartPole-v1"), data)
+    assert 0.7 < data.actions.mean() < 0.9
+    assert data.meta["policy"] == "function"
+
+
+@pytest.mark.parametrize(
+    ("env", "policy", "options"),
+    [
+        (ID, "random", {"success_share": 0.02}),
+        (ID, "random", {}),
+        ("CartPole-v1", biased, {}),
+        (with_reset_noise, "random", {"success_share": 0.2}),
+    ],
+)
+def test_the_number_of_workers_changes_nothing(tmp_path, env, policy, options):
+    alone = srl.collect(env, 30, policy, seed=1, out=tmp_path / "alone", **options)
+    together = srl.collect(env, 30, policy, seed=1, workers=3, out=tmp_path / "together", **options)
+    for file in sorted((tmp_path / "alone").iterdir()):
+        assert file.read_bytes() == (tmp_path / "together" / file.name).read_bytes(), file.name
+    assert alone.meta["drawn"] == together.meta["drawn"]
+    assert srl.collect(env, 30, policy, seed=1, **options).equals(alone)
+    assert not srl.collect(env, 30, policy, seed=2, **options).equals(alone)
+
+
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=200),
+    st.one_of(st.none(), st.floats(0.05, 1.0)),
+    st.integers(1, 40),
+    st.lists(st.integers(1, 50), min_size=1, max_size=20),
+)
+def test_selection_keeps_the_share_in_every_prefix_whatever_the_blocks(outcomes, share, episodes, sizes):
+    outcomes = np.array(outcomes)
+
+    def run(bounds):
+        selection, kept, first = Selection(episodes, share), [], 0
+        for size in bounds:
+            block = outcomes[first : first + size]
+            if selection.complete or not len(block):
+                break
+            kept += (first + selection.choose(block)).tolist()
+            first += size
+        return kept, selection
+
+    kept, whole = run([len(outcomes)])
+    blockwise, parts = run(sizes * len(outcomes))
+    assert kept == blockwise
+    assert (whole.kept, whole.successes, whole.drawn) == (parts.kept, parts.successes, parts.drawn)
+    assert kept == sorted(set(kept))
+    if share is not None:
+        successes = np.cumsum(outcomes[kept])
+        assert (successes >= share * np.arange(1, len(kept) + 1) - 1e-6).all()
+        skipped = set(range(whole.drawn)) - set(kept)
+        assert not outcomes[sorted(skipped)].any(), "a success is never thrown away"
+    if whole.complete:
+        assert len(kept) == episodes
+        assert whole.drawn == kept[-1] + 1
+
+
+def test_success_share_is_met_and_the_draws_are_counted():
+    data = srl.collect(ID, 400, success_share=0.25, env_options={"triggers": 2})
+    assert 0.25 <= data.successful.mean() < 0.26
+    natural = srl.collect(ID, 20_000, env_options={"triggers": 2}).successful.mean()
+    assert 0.5 < (100 / data.meta["drawn"]) / natural < 2
+    assert srl.collect(ID, 50, success_share=0.01, env_options={"triggers": 0}).successful.mean() > 0.15
+
+
+def test_an_impossible_share_ends_with_an_explanation(tmp_path):
+    def pay_nothing():
+        return gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda _: 0.0)
+
+    with pytest.raises(TooFewSuccessesError, match=r"0 of those kept hold a positive reward.*raise max_draws"):
+        srl.collect(pay_nothing, 10, success_share=0.5, max_draws=40, out=tmp_path / "data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def long_and_short():
+    """Sub-envs whose episodes differ in length by a factor of ten."""
+    lengths = iter((3, 30))
+    return [lambda n=n: gym.make("CartPole-v1", max_episode_steps=n) for n in lengths]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_vector_envs_give_every_sub_env_its_share(mode):
+    envs = gym.vector.SyncVectorEnv(long_and_short(), autoreset_mode=mode)
+    data = srl.collect(envs, 11, lambda observations: np.zeros(2, int), seed=0)
+    assert len(data) == 11
+    assert (data.lengths[::2] == 3).all()
+    assert (data.lengths[1::2] > 3).all()
+    assert data.truncated[data.offsets[1::2] - 1].all()
+    assert data.final_observations is not None
+    again = srl.collect(
+        gym.vector.SyncVectorEnv(long_and_short(), autoreset_mode=mode), 11, lambda o: np.zeros(2, int), seed=0
+    )
+    assert again.equals(data)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_vector_episodes_are_those_of_the_single_env(mode):
+    """No step of a reset leaks into an episode, in any autoreset mode."""
+    envs = gym.make_vec(ID, 3, autoreset_mode=mode, triggers=1, max_steps=9)
+    data = srl.collect(envs, 12, lambda o: np.full(3, 1), seed=4)
+    for number, episode in enumerate(data):
+        env = TriggersEnv(triggers=1, max_steps=9)
+        observation, info = env.reset(seed=4 + number % 3)
+        for _ in range(number // 3):
+            observation, info = env.reset()
+        for t in range(len(episode)):
+            np.testing.assert_array_equal(observation, episode.observations[t])
+            assert info["state"] == episode.states[t]
+            observation, reward, terminated, truncated, info = env.step(1)
+            assert (reward, info["trigger_activated"]) == (
+                episode.rewards[t],
+                episode.annotations["trigger_activated"][t],
+            )
+        np.testing.assert_array_equal(observation, episode.final_observation)
+        assert (terminated, truncated) == (episode.terminated, episode.truncated)
+
+
+def test_annotations_are_chosen_declared_or_missed_by_name():
+    env = gym.make("FrozenLake-v1")
+    data = srl.collect(env, 5, annotations=["prob"], seed=0)
+    np.testing.assert_allclose(data.annotations["prob"], 1 / 3)
+    assert srl.collect(env, 5).annotations == {}
+    with pytest.raises(ValueError, match=r'info\["luck"\] is missing at step 1.*prob'):
+        srl.collect(env, 5, annotations=["luck"])
+
+
+def test_environments_without_a_time_limit_can_be_cut():
+    env = gym.make("CartPole-v1", max_episode_steps=10_000)
+    data = srl.collect(env, 4, lambda o: int(o[2] > 0), max_episode_steps=7)
+    assert (data.lengths <= 7).all()
+    assert data.truncated.any()
+
+
+@pytest.mark.parametrize("stop_signal", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("env", [ID, "CartPole-v1"])
+def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop_signal):
+    script = textwrap.dedent(
+        """
+        import sys, time
+        import secret_rl as srl
+        from secret_rl.trajectories import collecting, sources, store
+        sources._SCAN = 2048
+        collecting._SECONDS_BETWEEN_COMMITS = 0.0
+        commits = 0
+        real = store.StoreWriter.commit
+        def counted(self, **progress):
+            global commits
+            real(self, **progress)
+            commits += 1
+            if commits == 3:
+                print("committed", flush=True)
+                time.sleep(60)
+        store.StoreWriter.commit = counted
+        srl.collect(sys.argv[1], int(sys.argv[2]), seed=8, success_share=0.01, out=sys.argv[3])
+        """
+    )
+    episodes, out = (20_000 if env == ID else 60), tmp_path / "data"
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, env, str(episodes), str(out)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout.readline() == "committed\n"
+    os.kill(child.pid, stop_signal)
+    child.communicate(timeout=60)
+    assert not out.exists()
+    partial = tmp_path / "data.partial"
+    assert partial.is_dir()
+    with (partial / "rewards.npy").open("ab") as file:
+        file.write(b"half-written rows after the last commit")
+    with pytest.raises(srl.StoreError, match="unfinished collection with another seed"):
+        srl.collect(env, episodes, seed=9, success_share=0.01, out=out)
+    resumed = srl.collect(env, episodes, seed=8, success_share=0.01, out=out)
+    srl.collect(env, episodes, seed=8, success_share=0.01, out=tmp_path / "undisturbed")
+    for file in sorted((tmp_path / "undisturbed").iterdir()):
+        assert file.read_bytes() == (out / file.name).read_bytes(), file.name
+    assert not partial.exists()
+    assert srl.Trajectories.load(out, verify=True).equals(resumed)
+
+
+def test_collecting_to_disk_stays_within_bounded_memory(tmp_path):
+    script = textwrap.dedent(
+        """
+        import resource, sys
+        import secret_rl as srl
+        options = {"size": 12, "window": None}
+        srl.collect("secret_rl/Triggers-v0", 300, env_options=options, out=sys.argv[1] + "/warm")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        srl.collect("secret_rl/Triggers-v0", 8000, env_options=options, out=sys.argv[1] + "/large")
+        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    size = sum(file.stat().st_size for file in (tmp_path / "large").iterdir())
+    assert size > 250 << 20
+    assert int(done.stdout) < size / 4
+
+
+def test_sb3_models_collect_reproducibly():
+    sb3 = pytest.importorskip("stable_baselines3")
+    model = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=64, seed=0, device="cpu")
+    data = srl.collect("CartPole-v1", 6, model, seed=2)
+    assert srl.collect("CartPole-v1", 6, model, seed=2).equals(data)
+    assert data.meta["policy"] == "PPO"
+    assert 0 < data.actions.mean() < 1, "the policy samples"
+    envs = gym.make_vec("CartPole-v1", 2)
+    assert len(srl.collect(envs, 4, model, seed=2)) == 4
+
+
+def test_recurrent_sb3_models_carry_their_memory():
+    contrib = pytest.importorskip("sb3_contrib")
+    model = contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=32, seed=0, device="cpu")
+    data = srl.collect("CartPole-v1", 3, model, seed=2)
+    assert srl.collect("CartPole-v1", 3, model, seed=2).equals(data)
+
+
+def test_recorder_keeps_what_the_user_plays():
+    env = srl.Recorder(gym.make(ID, triggers=1, max_steps=6))
+    played = []
+    for seed in range(4):
+        env.reset(seed=seed)
+        over, actions = False, []
+        while not over:
+            actions.append(seed % 4)
+            _, _, terminated, truncated, _ = env.step(seed % 4)
+            over = terminated or truncated
+        played.append(actions)
+    env.reset(seed=9)
+    env.step(0)
+    env.reset(seed=10)
+    data = env.trajectories()
+    assert [len(actions) for actions in played] + [1] == data.lengths.tolist()
+    assert not (data[4].terminated or data[4].truncated), "left in the middle"
+    assert data.states is not None
+    assert "trigger_activated" in data.annotations
+    assert data.meta["env_options"] == {"triggers": 1, "max_steps": 6}
+
+
+def test_progress_is_shown_on_request(capsys):
+    srl.collect(ID, 50, success_share=0.1, progress=True)
+    assert "50/50" in capsys.readouterr().err
+    srl.collect(ID, 50, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((ID, 0), ValueError, "episodes must be at least 1, got 0"),
+        ((ID, 5, "greedy"), ValueError, "policy must be \"random\".*got 'greedy'"),
+        ((ID, 5, 3.5), TypeError, "policy must be .* got float"),
+        ((ID, 5, "random", -1), ValueError, "seed must be a non-negative integer, got -1"),
+        ((ID, 5, "random", 0, 1.5), ValueError, r"success_share must lie in \(0, 1\], got 1.5"),
+        ((ID, 5, "random", 0, 0.0), ValueError, r"success_share must lie in \(0, 1\], got 0.0"),
+        ((7, 5), TypeError, "env must be an id.*got int"),
+        (("Nowhere-v0", 5), gym.error.NameNotFound, "Nowhere"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        srl.collect(*arguments)
+
+
+def test_bad_combinations_are_named(tmp_path):
+    with pytest.raises(ValueError, match="workers must be at least 1"):
+        srl.collect(ID, 5, workers=0)
+    with pytest.raises(ValueError, match="env_options .* only apply to an environment id"):
+        srl.collect(TriggersEnv(), 5, env_options={"size": 4})
+    with pytest.raises(ValueError, match="vector env shares out its own work"):
+        srl.collect(gym.make_vec("CartPole-v1", 2), 5, workers=2)
+    bare = gym.make("CartPole-v1").unwrapped
+    bare.spec = None
+    with pytest.raises(ValueError, match="can be made again"):
+        srl.collect(bare, 5, workers=2)
+    srl.collect(ID, 5, out=tmp_path / "data")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        srl.collect(ID, 5, out=tmp_path / "data")
+    assert len(srl.collect(ID, 6, out=tmp_path / "data", overwrite=True)) == 6
+    assert collecting._SECONDS_BETWEEN_COMMITS > 0

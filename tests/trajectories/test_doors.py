@@ -1,0 +1,214 @@
+"""Doors to the ecosystem, with the real libraries on the other side."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import secret_rl as srl
+from secret_rl.testing.strategies import trajectories
+
+minari = pytest.importorskip("minari")
+sb3 = pytest.importorskip("stable_baselines3")
+
+ID = "secret_rl/Triggers-v0"
+
+
+def test_minari_round_trip_is_equal_bit_for_bit(minari_home, tmp_path):
+    data = srl.collect(ID, 300, success_share=0.05, env_options={"window": 5})
+    srl.to_minari(data, "triggers/random-v0", author="me", description="random play")
+    assert srl.from_minari("triggers/random-v0").equals(data)
+    assert srl.from_minari("triggers/random-v0").meta == data.meta
+    on_disk = srl.from_minari("triggers/random-v0", out=tmp_path / "data")
+    assert on_disk.equals(data)
+    assert srl.Trajectories.load(tmp_path / "data", verify=True).equals(data)
+
+
+def test_plain_minari_reads_what_we_write(minari_home):
+    data = srl.collect(ID, 20)
+    srl.to_minari(data, "triggers/plain-v0")
+    dataset = minari.load_dataset("triggers/plain-v0")
+    assert dataset.total_episodes == 20
+    assert dataset.observation_space == data.observation_space
+    for theirs, ours in zip(dataset.iterate_episodes(), data, strict=True):
+        np.testing.assert_array_equal(theirs.observations[:-1], ours.observations)
+        np.testing.assert_array_equal(theirs.observations[-1], ours.final_observation)
+        np.testing.assert_array_equal(theirs.rewards, ours.rewards)
+        assert theirs.terminations[-1] == ours.terminated
+        np.testing.assert_array_equal(theirs.infos["state"][:-1], ours.states)
+        np.testing.assert_array_equal(theirs.infos["trigger_activated"][1:], ours.annotations["trigger_activated"])
+
+
+def test_images_stay_lossless(minari_home):
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (6, 48, 48, 3), dtype=np.uint8)
+    data = srl.Trajectories.from_episodes(
+        [{"observations": frames, "actions": np.zeros(5, int), "rewards": np.zeros(5)}]
+    )
+    srl.to_minari(data, "images/noise-v0")
+    assert srl.from_minari("images/noise-v0").equals(data)
+
+
+@settings(max_examples=15)
+@given(data=trajectories(max_episodes=3))
+def test_any_spaces_and_fields_survive_minari(minari_home, data):
+    name = "any/thing-v0"
+    if name in minari.list_local_datasets():
+        minari.delete_dataset(name)
+    srl.to_minari(data, name)
+    assert srl.from_minari(minari.load_dataset(name)).equals(data)
+
+
+def test_data_sets_made_by_minari_itself_are_read(minari_home):
+    from minari.data_collector import EpisodeBuffer
+
+    buffers = [
+        EpisodeBuffer(
+            observations=np.random.default_rng(n).normal(size=(n + 1, 2)).astype(np.float32),
+            actions=np.zeros(n, np.int64),
+            rewards=np.arange(n, dtype=np.float64),
+            terminations=np.arange(n) == n - 1,
+            truncations=np.zeros(n, bool),
+            infos={"speed": np.arange(n + 1.0), "note": ["x"] * (n + 1), "state": np.arange(n + 1)},
+        )
+        for n in (3, 5)
+    ]
+    minari.create_dataset_from_buffers(
+        "made/elsewhere-v0",
+        buffers,
+        observation_space=gym.spaces.Box(-9, 9, (2,)),
+        action_space=gym.spaces.Discrete(2),
+        data_format="hdf5",
+    )
+    with pytest.warns(UserWarning, match=r"left out: \['note'\]"):
+        data = srl.from_minari("made/elsewhere-v0")
+    assert data.lengths.tolist() == [3, 5]
+    np.testing.assert_array_equal(data[0].annotations["speed"], [1, 2, 3])
+    np.testing.assert_array_equal(data[1].states, np.arange(5))
+    assert data[1].final_state == 5
+    assert data.meta == {"minari_id": "made/elsewhere-v0"}
+
+
+def test_minari_refuses_to_write_twice_and_a_failure_leaves_nothing(minari_home):
+    data = srl.collect(ID, 3)
+    srl.to_minari(data, "triggers/once-v0")
+    with pytest.raises(FileExistsError, match="once-v0"):
+        srl.to_minari(data, "triggers/once-v0")
+    broken = data.with_meta(nonsense=object())
+    with pytest.raises(TypeError):
+        srl.to_minari(broken, "triggers/broken-v0")
+    assert list(minari.list_local_datasets()) == ["triggers/once-v0"]
+
+
+class Remember(gym.Wrapper):
+    """Keeps the steps an agent takes, to compare a buffer with."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.steps, self.episodes = [], []
+
+    def reset(self, **arguments):
+        observation, info = super().reset(**arguments)
+        self.steps, self.last = [], observation
+        self.episodes.append(self.steps)
+        return observation, info
+
+    def step(self, action):
+        result = super().step(action)
+        self.steps.append((self.last, action, *result[:4]))
+        self.last = result[0]
+        return result
+
+
+def assert_equals_memory(data, memories):
+    expected = [steps for memory in memories for steps in memory.episodes if steps]
+    assert len(data) == len(expected)
+    for episode, steps in zip(data, expected, strict=True):
+        observations, actions, nexts, rewards, terminated, truncated = zip(*steps, strict=True)
+        np.testing.assert_array_equal(episode.observations, np.array(observations, np.float32))
+        np.testing.assert_array_equal(episode.actions, actions)
+        np.testing.assert_array_equal(episode.final_observation, np.array(nexts[-1], np.float32))
+        np.testing.assert_allclose(episode.rewards, rewards)
+        assert (episode.terminated, episode.truncated) == (terminated[-1], truncated[-1] and not terminated[-1])
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_replay_buffer_gives_back_the_episodes_the_agent_lived(n_envs):
+    memories = [Remember(gym.make("CartPole-v1", max_episode_steps=15)) for _ in range(n_envs)]
+    env = sb3.common.vec_env.DummyVecEnv([lambda m=m: m for m in memories])
+    model = sb3.DQN("MlpPolicy", env, learning_starts=1000, buffer_size=2000, seed=0, device="cpu")
+    model.learn(400)
+    data = srl.from_replay_buffer(model.replay_buffer)
+    assert data.truncated.any()
+    assert data.terminated.any()
+    assert_equals_memory(data, memories)
+
+
+def test_a_replay_buffer_that_wrapped_drops_the_headless_steps():
+    memory = Remember(gym.make("CartPole-v1"))
+    model = sb3.DQN("MlpPolicy", memory, learning_starts=1000, buffer_size=150, seed=0, device="cpu")
+    model.learn(400)
+    with pytest.warns(UserWarning, match="lost their beginning"):
+        data = srl.from_replay_buffer(model.replay_buffer)
+    whole = [len(steps) for steps in memory.episodes if steps]
+    assert data.lengths.tolist() == whole[-len(data) :]
+    assert 100 < data.steps <= 150
+
+
+def test_replay_buffers_of_other_kinds():
+    class Cue(gym.Env):
+        """Dict observations, box actions."""
+
+        observation_space = gym.spaces.Dict(
+            {"cue": gym.spaces.Discrete(4), "place": gym.spaces.Box(-1, 1, (2,), np.float32)}
+        )
+        action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.left = 5
+            return self.observation_space.sample(), {}
+
+        def step(self, action):
+            self.left -= 1
+            return self.observation_space.sample(), 1.0, self.left == 0, False, {}
+
+    model = sb3.SAC("MultiInputPolicy", Cue(), learning_starts=1000, buffer_size=500, device="cpu")
+    model.learn(42)
+    data = srl.from_replay_buffer(model.replay_buffer)
+    assert data.lengths.tolist() == [5] * 8 + [2]
+    assert data.actions.shape == (42, 2)
+
+    frozen = sb3.DQN(
+        "MlpPolicy",
+        "FrozenLake-v1",
+        learning_starts=1000,
+        buffer_size=500,
+        device="cpu",
+        optimize_memory_usage=True,
+        replay_buffer_kwargs={"handle_timeout_termination": False},
+    )
+    frozen.learn(60)
+    data = srl.from_replay_buffer(frozen.replay_buffer)
+    assert data.observations.shape == (60,)
+    assert data.observation_space == gym.spaces.Discrete(16)
+    with pytest.raises(ValueError, match="empty"):
+        srl.from_replay_buffer(sb3.DQN("MlpPolicy", "FrozenLake-v1", device="cpu").replay_buffer)
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_rollout_buffer_gives_back_the_episodes(n_envs):
+    memories = [Remember(gym.make("CartPole-v1")) for _ in range(n_envs)]
+    env = sb3.common.vec_env.DummyVecEnv([lambda m=m: m for m in memories])
+    model = sb3.PPO("MlpPolicy", env, n_steps=100, batch_size=50, seed=0, device="cpu")
+    model.learn(100 * n_envs)  # `learn` flattens the buffer when it trains
+    data = srl.from_rollout_buffer(model.rollout_buffer)
+    expected = [len(steps) for memory in memories for steps in memory.episodes if steps]
+    assert data.lengths.tolist() == expected
+    first = memories[0].episodes[0]
+    np.testing.assert_array_equal(data[0].observations, np.array([step[0] for step in first]))
+    np.testing.assert_array_equal(data[0].actions, [step[1] for step in first])
+    assert data.final_observations is None
+    fresh = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu")
+    with pytest.raises(ValueError, match="holds 0 of 64 steps"):
+        srl.from_rollout_buffer(fresh.rollout_buffer)

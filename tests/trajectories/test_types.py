@@ -1,0 +1,168 @@
+"""One type for everything that happened: checks, selections, and what they keep."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import secret_rl as srl
+from secret_rl.testing.strategies import any_space, trajectories
+from secret_rl.trajectories import spaces
+from secret_rl.trajectories.nested import map_arrays, stack
+
+
+def episode(length=3, **changes):
+    base = {
+        "observations": np.arange(length + 1, dtype=float)[:, None],
+        "actions": np.zeros(length, int),
+        "rewards": np.zeros(length),
+        "terminated": True,
+    }
+    return base | changes
+
+
+@given(trajectories())
+def test_every_selection_holds_the_same_episodes(data):
+    pieces = [data[i : i + 1] for i in range(len(data))]
+    assert srl.Trajectories.concatenate(pieces).equals(data)
+    assert data[np.arange(len(data))].equals(data)
+    assert data[np.ones(len(data), bool)].equals(data)
+    assert data[::-1][::-1].equals(data)
+    assert data[: len(data) // 2].equals(data[np.arange(len(data) // 2)])
+    again = srl.Trajectories.from_episodes(
+        list(data), observation_space=data.observation_space, action_space=data.action_space
+    )
+    assert again.equals(data)
+    assert data.lengths.sum() == data.steps == sum(len(one) for one in data)
+
+
+@given(trajectories(max_episodes=9), st.integers(1, 4), st.integers(0, 99))
+def test_batches_hold_every_episode_once(data, size, seed):
+    batches = list(data.batches(size, seed=seed))
+    assert all(len(batch) == size for batch in batches[:-1])
+    order = np.random.default_rng(seed).permutation(len(data))
+    assert srl.Trajectories.concatenate(batches).equals(data[order])
+    some = order[: max(1, len(order) // 2)]
+    assert srl.Trajectories.concatenate(list(data.batches(size, episodes=some))).equals(data[some])
+
+
+@given(trajectories(max_episodes=8), st.floats(0.01, 0.99), st.integers(0, 9))
+def test_split_is_a_partition_by_episode(data, fraction, seed):
+    if len(data) < 2:
+        with pytest.raises(ValueError, match="cannot be split"):
+            data.split(fraction, seed=seed)
+        return
+    train, validation = data.split(fraction, seed=seed)
+    rest, part = data.split_indices(fraction, seed=seed)
+    assert sorted([*rest, *part]) == list(range(len(data)))
+    assert len(validation) >= 1
+    assert train.equals(data[rest])
+    assert validation.equals(data[part])
+
+
+@given(any_space())
+def test_spaces_survive_json(space):
+    import json
+
+    assert spaces.from_json(json.loads(json.dumps(spaces.to_json(space)))) == space
+
+
+@given(any_space(), st.integers(0, 9))
+def test_inferred_spaces_hold_their_rows(space, seed):
+    space.seed(seed)
+    rows = stack(space, [space.sample() for _ in range(4)])
+    inferred = spaces.infer(rows)
+    for i in range(4):
+        assert map_arrays(lambda a: a[i].shape, rows) == map_arrays(lambda a: a.shape[1:], rows)  # noqa: B023
+    data = srl.Trajectories.from_episodes([{"observations": rows, "actions": np.zeros(4, int), "rewards": np.ones(4)}])
+    assert data.observation_space == inferred
+
+
+def test_infinite_and_uneven_box_bounds_survive_json():
+    box = gym.spaces.Box(np.array([-np.inf, 0.0]), np.array([np.inf, 2.5]), dtype=np.float64)
+    assert spaces.from_json(spaces.to_json(box)) == box
+
+
+def test_unsupported_spaces_are_named():
+    with pytest.raises(TypeError, match="Text.*is not supported"):
+        spaces.to_json(gym.spaces.Text(5))
+
+
+def test_summary_counts():
+    data = srl.Trajectories.from_episodes(
+        [episode(rewards=np.array([0.0, -1, 1])), episode(2, rewards=np.array([0.0, -1]), terminated=False)]
+    )
+    summary = data.summary()
+    assert (summary.episodes, summary.steps, summary.max_length) == (2, 5, 3)
+    assert (summary.positive_rewards, summary.negative_rewards) == (1, 2)
+    assert (summary.successful_episodes, summary.success_share) == (1, 0.5)
+    assert (summary.mean_return, summary.min_return, summary.max_return) == (-0.5, -1, 0)
+    assert (summary.terminated_episodes, summary.truncated_episodes) == (1, 0)
+    assert "1 episodes hold a positive reward (50.00%)" in str(summary)
+    np.testing.assert_array_equal(data.returns, [0, -1])
+    np.testing.assert_array_equal(data.successful, [True, False])
+
+
+def test_filter_keeps_what_the_predicate_likes():
+    data = srl.Trajectories.from_episodes([episode(n) for n in (1, 2, 3, 4)])
+    np.testing.assert_array_equal(data.filter(lambda one: len(one) % 2 == 0).lengths, [2, 4])
+
+
+def test_episode_is_a_view_with_its_final_observation():
+    data = srl.Trajectories.from_episodes([episode(2), episode(3, states=np.arange(4))][1:])
+    one = data[0]
+    assert len(one) == 3
+    assert one.final_observation == 3.0
+    assert one.final_state == 3
+    assert np.shares_memory(one.observations, data.observations)
+    with pytest.raises(IndexError, match="episode 1 of 1"):
+        data[1]
+    with pytest.raises(IndexError, match="mask of shape"):
+        data[np.ones(3, bool)]
+    with pytest.raises(IndexError, match="asked of 1"):
+        data[[4]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (episode(rewards=np.array([0, np.nan, 0])), r"rewards\[episode 1, step 1\] is nan.*drop the episode or repair"),
+        (episode(observations=np.array([[0.0], [np.inf], [0], [0]])), r"observations\[episode 1, step 1\] holds NaN"),
+        (episode(observations=np.array([[0.0], [1], [0], [np.nan]])), r"final_observations\[episode 1\] holds NaN"),
+        (episode(actions=np.zeros(2, int)), "2 actions but 3 rewards in episode 1"),
+        (episode(observations=np.zeros((6, 1))), "6 observations but 3 rewards in episode 1: expected 3, or 4"),
+        (episode(0), "episode 1 is empty"),
+        (episode(terminated=np.array([True, False, False])), r"terminated\[episode 1, step 0\] is set before the last"),
+        (episode(actions=np.array([0, 7, 0])), r"actions\[episode 1, step 1\] is 7, outside Discrete\(3\)"),
+        (episode(observations=np.zeros((4, 2))), r"rows of shape \(1,\) in episode 0 and \(2,\) in 1"),
+        (episode(annotations={"event": np.zeros(3)}), "hold different fields.*annotations/event"),
+        (episode(annotations={"event": np.zeros(2)}), "2 annotations/event but 3 rewards in episode 1"),
+        ({"actions": [0], "rewards": [0]}, "episode 1 has no observations"),
+        (episode(rewards=np.zeros((3, 2))), r"rewards has rows of shape \(\) in episode 0 and \(2,\) in 1"),
+    ],
+)
+def test_bad_episodes_are_named(bad, message):
+    box = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    with pytest.raises(ValueError, match=message):
+        srl.Trajectories.from_episodes([episode(), bad], observation_space=box, action_space=gym.spaces.Discrete(3))
+
+
+def test_parts_that_do_not_fit_together_are_named():
+    one = srl.Trajectories.from_episodes([episode()])
+    other = srl.Trajectories.from_episodes([episode(actions=np.array([0, 1, 2]))])
+    with pytest.raises(ValueError, match="part 1 has action_space"):
+        srl.Trajectories.concatenate([one, other])
+    with_states = srl.Trajectories.from_episodes([episode(states=np.arange(3))])
+    with pytest.raises(ValueError, match="different fields: \\['states'\\]"):
+        srl.Trajectories.concatenate([one, with_states])
+    with pytest.raises(ValueError, match="nothing to concatenate"):
+        srl.Trajectories.concatenate([])
+
+
+def test_an_empty_set_has_the_shapes_of_its_spaces():
+    space = gym.spaces.Dict({"a": gym.spaces.Box(0, 1, (2, 3)), "b": gym.spaces.Discrete(3)})
+    data = srl.Trajectories.from_episodes([], observation_space=space, action_space=gym.spaces.Discrete(2))
+    assert len(data) == 0
+    assert data.observations["a"].shape == (0, 2, 3)
+    assert data.summary().episodes == 0
