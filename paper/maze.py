@@ -11,7 +11,7 @@ from secret_rl.envs.triggers.render import draw
 from secret_rl.report.figures import save_frames
 
 RESULTS = Path(__file__).parent / "results"
-OPTIONS = {"size": 8, "triggers": 3, "prizes": 1, "layout_seed": 2019}
+OPTIONS = {"size": 8, "triggers": 3, "prizes": 1, "layout_seed": 2046}
 
 
 def run(quick: bool = False) -> Path:

@@ -1,10 +1,10 @@
 """secret-rl: find out which past actions earned a reward, and learn new tasks faster with it."""
 
 from importlib import import_module
-from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from secret_rl.envs import register
+from secret_rl.version import VERSION
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Episode as Episode
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from secret_rl.trajectories.sb3 import from_replay_buffer as from_replay_buffer
     from secret_rl.trajectories.sb3 import from_rollout_buffer as from_rollout_buffer
 
-__version__ = version("secret-rl")
+__version__ = VERSION
 
 # Public names and where they live. They are imported on first use: `import secret_rl` stays quick and pulls
 # neither PyTorch nor Numba.
@@ -35,7 +35,8 @@ _HOMES = {
 
 __all__ = ["__version__", *_HOMES]
 
-register()
+if find_spec("gymnasium"):  # credit itself runs where only PyTorch and NumPy are
+    import_module("secret_rl.envs").register()
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,6 @@ import os
 import shutil
 import zlib
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +19,7 @@ import numpy as np
 from secret_rl.trajectories import spaces
 from secret_rl.trajectories.nested import Array
 from secret_rl.trajectories.types import Trajectories
+from secret_rl.version import VERSION
 
 FORMAT = "secret-rl trajectories"
 FORMAT_VERSION = 1
@@ -120,7 +120,7 @@ class StoreWriter:
         header = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
-            "library": version("secret-rl"),
+            "library": VERSION,
             **self._spaces,
             "episodes": self.episodes,
             "steps": self._files["rewards"].rows,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -327,16 +328,28 @@ class Trajectories:
         )
 
     def _take(self, chosen: NDArray[np.int64]) -> "Trajectories":
+        from secret_rl.trajectories.gathering import gather_runs  # here: opening a store needs no compiler
+
         starts = self.offsets[chosen]
         lengths = self.offsets[chosen + 1] - starts
         offsets = _offsets(lengths)
-        rows = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        total = int(offsets[-1])
+        if total == 0:
+            return self._slice(0, 0)
         steps, episodes = self.columns()
+        raw = self._raw_columns
         return self._with_columns(
-            {name: array.take(rows, 0) for name, array in steps.items()},
+            {name: gather_runs(array, raw[name], starts, lengths, total) for name, array in steps.items()},
             {name: array.take(chosen, 0) for name, array in episodes.items()},
             offsets,
         )
+
+    @cached_property
+    def _raw_columns(self) -> dict[str, NDArray[np.uint8] | None]:
+        """The bytes of every array with a row per step, for gathering."""
+        from secret_rl.trajectories.gathering import as_bytes
+
+        return {name: as_bytes(array) for name, array in self.columns()[0].items()}
 
     def _episode(self, i: int) -> Episode:
         if not -len(self) <= i < len(self):
