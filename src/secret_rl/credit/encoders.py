@@ -1,0 +1,178 @@
+"""Observations and actions as vectors, by the kind of their space.
+
+Spaces come as the JSON that trajectories are stored with, so that a model file describes itself and this
+package needs PyTorch and NumPy alone. A nest of observations is an array, or dicts and tuples of them.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Spec = Mapping[str, Any]
+_LARGE_IMAGE = 16  # sides from here on are halved by each convolution
+
+
+def observation_encoder(spec: Spec, units: int, filters: tuple[int, ...]) -> nn.Module:
+    """A module from rows of a space to ``(rows, units)``."""
+    kind = spec["type"]
+    if kind in ("Dict", "Tuple"):
+        parts = dict(spec["spaces"]) if kind == "Dict" else dict(enumerate(spec["spaces"]))
+        return JoinedEncoder(parts, units, filters)
+    if kind == "Discrete":
+        return nn.Sequential(Ordinal(spec["start"]), nn.Embedding(spec["n"], units), nn.ReLU())
+    if kind == "Box" and len(spec["shape"]) in (2, 3) and min(spec["shape"][:2]) >= 3:
+        return ImageEncoder(spec, units, filters)
+    return nn.Sequential(Flat(spec), nn.Linear(flat_size(spec), units), nn.ReLU())
+
+
+def flat_size(spec: Spec) -> int:
+    """Numbers in the flat form of a space: one-hot for choices, raw for boxes."""
+    kind = spec["type"]
+    if kind == "Dict":
+        return sum(flat_size(part) for _, part in spec["spaces"])
+    if kind == "Tuple":
+        return sum(flat_size(part) for part in spec["spaces"])
+    if kind == "Discrete":
+        return int(spec["n"])
+    if kind == "MultiDiscrete":
+        return int(sum(_flat_list(spec["nvec"])))
+    if kind == "MultiBinary":
+        return math.prod(spec["n"]) if isinstance(spec["n"], list) else int(spec["n"])
+    return math.prod(spec["shape"])
+
+
+class Flat(nn.Module):
+    """Rows of any space as one flat vector each: one-hot for choices, standardised numbers for boxes."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+        self.spec = spec
+        kind = spec["type"]
+        if kind == "Dict":
+            self.parts = nn.ModuleList(Flat(part) for _, part in spec["spaces"])
+        elif kind == "Tuple":
+            self.parts = nn.ModuleList(Flat(part) for part in spec["spaces"])
+        elif kind == "Box":
+            self.register_buffer("mean", torch.zeros(math.prod(spec["shape"])))
+            self.register_buffer("scale", torch.ones(math.prod(spec["shape"])))
+        elif kind == "MultiDiscrete":
+            starts, sizes = _flat_list(spec["start"]), _flat_list(spec["nvec"])
+            self.register_buffer("start", torch.tensor(starts))
+            self.register_buffer("base", torch.tensor([sum(sizes[:i]) for i in range(len(sizes))]))
+
+    def forward(self, rows: Any) -> Tensor:
+        """(rows, ...) -> (rows, flat_size)"""
+        kind = self.spec["type"]
+        if kind == "Dict":
+            keys = [key for key, _ in self.spec["spaces"]]
+            return torch.cat([part(rows[key]) for key, part in zip(keys, self.parts, strict=True)], 1)
+        if kind == "Tuple":
+            return torch.cat([part(row) for row, part in zip(rows, self.parts, strict=True)], 1)
+        if kind == "Discrete":
+            return nn.functional.one_hot(rows.long() - self.spec["start"], self.spec["n"]).float()
+        if kind == "MultiDiscrete":
+            columns = rows.reshape(len(rows), -1).long() - self.start + self.base
+            return torch.zeros(len(rows), flat_size(self.spec), device=rows.device).scatter_(1, columns, 1.0)
+        flat = rows.reshape(len(rows), -1).float()
+        return (flat - self.mean) / self.scale if kind == "Box" else flat
+
+    @torch.no_grad()
+    def standardise(self, rows: Any) -> None:
+        """Set the mean and scale of box entries from data; call before training."""
+        kind = self.spec["type"]
+        if kind == "Dict":
+            for (key, _), part in zip(self.spec["spaces"], self.parts, strict=True):
+                part.standardise(rows[key])  # type: ignore[operator]
+        elif kind == "Tuple":
+            for row, part in zip(rows, self.parts, strict=True):
+                part.standardise(row)  # type: ignore[operator]
+        elif kind == "Box":
+            flat = rows.reshape(len(rows), -1).double()
+            self.mean.copy_(flat.mean(0))
+            deviation = flat.std(0, correction=0)
+            self.scale.copy_(torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation)))
+
+
+class Ordinal(nn.Module):
+    """Elements of a ``Discrete`` space, counted from 0."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__()
+        self.start = start
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(rows,) -> (rows,)"""
+        return rows.long() - self.start
+
+
+class ImageEncoder(nn.Module):
+    """3x3 convolutions and a dense layer. A convolution that covers the whole picture is one matrix product."""
+
+    def __init__(self, spec: Spec, units: int, filters: tuple[int, ...]) -> None:
+        super().__init__()
+        shape = spec["shape"]
+        self.height, self.width = shape[0], shape[1]
+        self.channels = shape[2] if len(shape) == 3 else 1
+        high = spec["high"]
+        self.scale = 1 / high if isinstance(high, int | float) and high > 1 and spec["dtype"] == "uint8" else 1.0
+        self.is_product = (self.height, self.width) == (3, 3) and len(filters) == 1
+        if self.is_product:
+            self.convolutions: nn.Module = nn.Linear(9 * self.channels, filters[0])
+            features = filters[0]
+        else:
+            layers: list[nn.Module] = []
+            channels, height, width = self.channels, self.height, self.width
+            for count in filters:
+                stride = 2 if min(height, width) >= _LARGE_IMAGE else 1
+                padding = 1 if stride == 2 or min(height, width) < 3 else 0
+                layers += [nn.Conv2d(channels, count, 3, stride, padding), nn.ReLU()]
+                height, width = ((side + 2 * padding - 3) // stride + 1 for side in (height, width))
+                channels = count
+            self.convolutions = nn.Sequential(*layers)
+            features = channels * height * width
+        self.dense = nn.Linear(features, units)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(rows, height, width[, channels]) -> (rows, units)"""
+        pictures = rows.float() * self.scale
+        if self.is_product:
+            features = torch.relu(self.convolutions(pictures.reshape(len(rows), -1)))
+        else:
+            planes = pictures.reshape(len(rows), self.height, self.width, self.channels).permute(0, 3, 1, 2)
+            features = self.convolutions(planes).flatten(1)
+        return torch.relu(self.dense(features))
+
+
+class JoinedEncoder(nn.Module):
+    """Each part encoded by its kind, then joined through a dense layer."""
+
+    def __init__(self, parts: Mapping[Any, Spec], units: int, filters: tuple[int, ...]) -> None:
+        super().__init__()
+        self.keys = list(parts)
+        self.encoders = nn.ModuleList(observation_encoder(part, units, filters) for part in parts.values())
+        self.dense = nn.Linear(units * len(parts), units)
+
+    def forward(self, rows: Any) -> Tensor:
+        """Nest of (rows, ...) -> (rows, units)"""
+        encoded = [encoder(rows[key]) for key, encoder in zip(self.keys, self.encoders, strict=True)]
+        return torch.relu(self.dense(torch.cat(encoded, 1)))
+
+
+def standardise(module: nn.Module, rows: Any) -> None:
+    """Fit every ``Flat`` in an observation encoder to data."""
+    if isinstance(module, JoinedEncoder):
+        for key, encoder in zip(module.keys, module.encoders, strict=True):
+            standardise(encoder, rows[key])
+    elif isinstance(module, nn.Sequential) and isinstance(module[0], Flat):
+        module[0].standardise(rows)
+    elif isinstance(module, Flat):
+        module.standardise(rows)
+
+
+def _flat_list(value: Any) -> list[int]:
+    if isinstance(value, list):
+        return [number for part in value for number in _flat_list(part)]
+    return [int(value)]

@@ -1,0 +1,91 @@
+"""Every choice of the credit model, with its source."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+CLASSES = (-1, 0, 1)  # sign of the reward, in the order of the logits
+
+# Named class weights w(-1), w(0), w(1) of the loss.
+CLASS_WEIGHTS = {"paper": (0.499, 0.02, 0.499)}  # appendix A
+SEARCHED_ZERO_WEIGHTS = (0.02, 0.1, 0.5, 2.0)  # what "auto" tries for w(0); the others stay 0.499
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The architecture. Paper, section 2.1 and appendix A; departures are listed in ``paper/DEVIATIONS.md``."""
+
+    units: int = 128
+    """Units of each dense layer, and size of queries, keys and values."""
+    filters: tuple[int, ...] = (32,)
+    """Filters of each 3x3 convolution over image observations: (32,) in Triggers, (16, 16) in DMLab."""
+    dropout_dense: float = 0.1
+    """Dropout after dense layers."""
+    dropout_attention: float = 0.2
+    """Dropout of attention weights."""
+    dropout_block: float = 0.2
+    """Dropout in the normalisation block around attention."""
+    sink: bool = True
+    """One learned extra place to attend to, so that a row need not spread attention it has no use for."""
+    max_position_shift: int = 64
+    """In training, each episode begins at a random position up to this one: only distances carry meaning."""
+
+    def __post_init__(self) -> None:
+        if self.units < 2 or self.units % 2:
+            raise ValueError(f"units must be an even number of at least 2, got {self.units}")
+        if not self.filters or min(self.filters) < 1:
+            raise ValueError(f"filters must hold at least one positive number, got {self.filters}")
+        for name in ("dropout_dense", "dropout_attention", "dropout_block"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+        if self.max_position_shift < 0:
+            raise ValueError(f"max_position_shift must not be negative, got {self.max_position_shift}")
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How the predictor is trained. The paper names only the loss; the rest is ours."""
+
+    class_weights: str | tuple[float, float, float] = "auto"
+    """w(-1), w(0), w(1); "paper" for the printed ones; "auto" searches w(0) for the largest history gain."""
+    steps: int = 5000
+    """Updates at most."""
+    batch_size: int = 256
+    """Trajectories per update."""
+    learning_rate: float = 1e-3
+    """Of AdamW, after the warm-up; it falls to 0 along a cosine."""
+    warmup: int = 200
+    """Updates until the full learning rate."""
+    weight_decay: float = 0.01
+    """Of AdamW, on matrices only."""
+    validation: float = 0.1
+    """Share of the trajectories held out."""
+    evaluate_every: int = 250
+    """Updates between two looks at the validation data."""
+    patience: int = 8
+    """Stop after this many looks without a better validation loss."""
+    restarts: int = 3
+    """New initialisations if a reward class is never predicted."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "evaluate_every", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("warmup", "restarts", "weight_decay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not 0 < self.validation < 1:
+            raise ValueError(f"validation must lie between 0 and 1, got {self.validation}")
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
+        if isinstance(self.class_weights, str):
+            if self.class_weights != "auto" and self.class_weights not in CLASS_WEIGHTS:
+                raise ValueError(
+                    f'class_weights must be "auto", {sorted(CLASS_WEIGHTS)} or three numbers, got {self.class_weights!r}'
+                )
+        elif len(self.class_weights) != 3 or min(self.class_weights) < 0 or max(self.class_weights) == 0:
+            raise ValueError(f"class_weights must be three numbers of at least 0, not all 0, got {self.class_weights}")
+
+
+def to_json(options: Any) -> dict[str, Any]:
+    """Options as JSON values."""
+    return asdict(options)

@@ -1,0 +1,94 @@
+"""Views of environments: a Gymnasium wrapper and its vector twin."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+
+from secret_rl.views.kinds import View, as_views, is_own, view_to_json
+
+ViewsLike = View | Mapping[str, Any] | Sequence[View | Mapping[str, Any]]
+
+
+class ViewObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """An environment seen through one or several views, one after another.
+
+    >>> import gymnasium as gym, secret_rl
+    >>> from secret_rl.views import CropView, ViewObservation
+    >>> env = ViewObservation(gym.make("secret_rl/Triggers-v0", window=7), CropView(3))
+    >>> env.observation_space.shape, env.reset(seed=0)[0].shape
+    ((3, 3, 3), (3, 3, 3))
+    >>> gym.make(env.spec).observation_space.shape
+    (3, 3, 3)
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], views: ViewsLike) -> None:
+        self.views = as_views(views)
+        # As JSON, so that env.spec.to_json() tells what the views are.
+        RecordConstructorArgs.__init__(self, views=[view_to_json(v) if is_own(v) else v for v in self.views])
+        gym.ObservationWrapper.__init__(self, env)
+        self.observation_space = _space(self.views, env.observation_space)
+
+    def observation(self, observation: Any) -> Any:
+        """What the views leave of it."""
+        return _one(self.views, observation)
+
+
+class VectorViewObservation(VectorWrapper[Any, Any, Any, Any, Any]):
+    """A vector environment seen through views, in every autoreset mode: what ``ViewObservation`` gives side by side.
+
+    >>> import gymnasium as gym, secret_rl
+    >>> from secret_rl.views import CropView, VectorViewObservation
+    >>> envs = VectorViewObservation(gym.make_vec("secret_rl/Triggers-v0", 4, window=7), CropView(3))
+    >>> envs.reset(seed=0)[0].shape
+    (4, 3, 3, 3)
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], views: ViewsLike) -> None:
+        super().__init__(env)
+        self.views = as_views(views)
+        self.single_observation_space = _space(self.views, env.single_observation_space)
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset the environments, and look."""
+        observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type, unused-ignore]
+        return self._rows(observations), infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step the environments, and look."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        if "final_obs" in infos:  # SAME_STEP: what was seen last in the episodes that have just ended
+            infos = {**infos, "final_obs": self._final(infos["final_obs"])}
+        return self._rows(observations), rewards, terminated, truncated, infos
+
+    def _rows(self, observations: Any) -> Any:
+        for view in self.views:
+            observations = view.rows(observations)
+        return observations
+
+    def _final(self, last_seen: Sequence[Any]) -> Any:
+        """(envs,) objects: an observation, or None where the episode goes on."""
+        viewed = np.full(len(last_seen), None, dtype=object)
+        for i, observation in enumerate(last_seen):
+            if observation is not None:
+                viewed[i] = _one(self.views, observation)
+        return viewed
+
+
+def _space(views: Sequence[View], space: gym.Space[Any]) -> gym.Space[Any]:
+    for view in views:
+        space = view.space(space)
+    return space
+
+
+def _one(views: Sequence[View], observation: Any) -> Any:
+    for view in views:
+        observation = view.one(observation)
+    return observation
