@@ -1,21 +1,34 @@
-"""Run the paper's results: ``python -m paper [NAME ...] [--quick]``; all of them if none is named."""
+"""Make the paper's results: ``python -m paper [NAME ...] [--quick]``; all of them if none is named."""
 
 import argparse
+import sys
 from importlib import import_module
 
-NAMES = ("maze",)
+NAMES = ("maze", "credit_quality", "source_data", "class_weights", "concentration", "window_size")
 
 
-def main() -> None:
-    """Run each result that was asked for."""
+def main(arguments: list[str] | None = None) -> None:
+    """Make each result that was asked for: run what is missing, then write its table and figure."""
     parser = argparse.ArgumentParser(prog="python -m paper", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which results (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a small size for two cores")
-    options = parser.parse_args()
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which results, of {', '.join(NAMES)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="a small size, minutes on two cores")
+    parser.add_argument("--analyse", action="store_true", help="only write tables and figures of runs that are there")
+    parser.add_argument("--run-only", action="store_true", help="only run: no table and no figure")
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.names) - set(NAMES))
+    if unknown:
+        sys.exit(f"no such result: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     for name in options.names or NAMES:
         module = import_module(f"paper.{name}")
-        print(f"{name}: {module.__doc__.splitlines()[0]}")
-        print(f"  wrote {module.run(quick=options.quick)}")
+        print(f"{name}: {module.__doc__.splitlines()[0]}", flush=True)
+        command = f"python -m paper {name}{' --quick' if options.quick else ''}"
+        if options.run_only:
+            from paper.credit_runs import run
+
+            run(module.result(options.quick), command)
+            continue
+        for path in module.main(options.quick, command, options.analyse):
+            print(f"  wrote {path}")
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ RESULTS = Path(__file__).parent / "results"
 OPTIONS = {"size": 8, "triggers": 3, "prizes": 1, "layout_seed": 2046}
 
 
-def run(quick: bool = False) -> Path:
-    """Draw the maze and the 3x3 crop around the agent; there is no smaller size."""
-    del quick
+def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+    """Draw the maze and the 3x3 crop around the agent; there is no other size."""
+    del quick, command, analyse_only
     assert srl.__version__  # importing registers the environment
     with gym.make("secret_rl/Triggers-v0", render_mode="rgb_array", **OPTIONS) as env:
         observation, _ = env.reset()
         frames = [env.render(), _crop(observation)]
-    return save_frames(frames, RESULTS / "maze.png")
+    return [str(save_frames(frames, RESULTS / "maze.png"))]
 
 
 def _crop(observation: np.ndarray) -> np.ndarray:
@@ -33,7 +33,3 @@ def _crop(observation: np.ndarray) -> np.ndarray:
     for row, column in np.argwhere(observation[..., 0]):
         picture[row * 32 : row * 32 + 32, column * 32 : column * 32 + 32] = (112, 112, 120)
     return picture
-
-
-if __name__ == "__main__":
-    print(run())

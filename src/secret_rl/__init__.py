@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from secret_rl.version import VERSION
 
 if TYPE_CHECKING:
+    from secret_rl.credit import Attributions as Attributions
+    from secret_rl.credit import Secret as Secret
+    from secret_rl.evaluation import credit_quality as credit_quality
     from secret_rl.trajectories import Episode as Episode
     from secret_rl.trajectories import Recorder as Recorder
     from secret_rl.trajectories import StoreError as StoreError
@@ -22,6 +25,9 @@ __version__ = VERSION
 # Public names and where they live. They are imported on first use: `import secret_rl` stays quick and pulls
 # neither PyTorch nor Numba.
 _HOMES = {
+    "Attributions": "secret_rl.credit",
+    "Secret": "secret_rl.credit",
+    "credit_quality": "secret_rl.evaluation",
     "Episode": "secret_rl.trajectories",
     "Recorder": "secret_rl.trajectories",
     "StoreError": "secret_rl.trajectories",

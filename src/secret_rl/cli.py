@@ -5,15 +5,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import tyro
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 import secret_rl
+from secret_rl.credit.options import ModelOptions, TrainingOptions
 from secret_rl.envs import TRIGGERS_ID
 
 _EXPECTED_ERRORS = (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError, gym.error.Error)
@@ -147,6 +149,131 @@ class Play:
 
 
 @dataclass(frozen=True)
+class Fit:
+    """Learn credit from saved trajectories.
+
+    An interrupted fit goes on where it stopped when the same command is given again.
+    """
+
+    data: Positional[Path]
+    """Folder that trajectories were saved to."""
+    out: Path
+    """File to write the model to."""
+    seed: int = 0
+    """Decides everything random."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    model: Annotated[ModelOptions, OmitArgPrefixes] = field(default_factory=ModelOptions)
+    """Architecture."""
+    training: Annotated[TrainingOptions, OmitArgPrefixes] = field(default_factory=TrainingOptions)
+    """Training."""
+    quiet: bool = False
+    """No progress bar and no report."""
+    json: bool = False
+    """Print the report as JSON, for machines."""
+
+    def run(self) -> None:
+        """Fit and save."""
+        data = secret_rl.Trajectories.load(self.data)
+        options = {**vars(self.model), **vars(self.training)}
+        secret = secret_rl.Secret(seed=self.seed, device=self.device, **options)
+        checkpoint = self.out.with_name(f"{self.out.name}.partial")
+        secret.fit(data, checkpoint=checkpoint, progress=False if self.quiet or self.json else None)
+        secret.save(self.out)
+        assert secret.report is not None
+        if self.json:
+            print(json.dumps(secret.report.to_json(), indent=1))
+        elif not self.quiet:
+            print(f"{secret.report}\nsaved         {self.out}")
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """Say which steps earned each reward of saved trajectories."""
+
+    model: Positional[Path]
+    """File written by fit."""
+    data: Positional[Path]
+    """Folder that trajectories were saved to."""
+    out: Path
+    """File to write: .npz, or .csv for a table."""
+    rewards: Literal["positive", "negative", "all"] = "all"
+    """Which rewards."""
+    tolerance: int = 0
+    """Count a prediction as correct within so many steps of the reward."""
+    threshold: float = 0.01
+    """Smallest attention to write to a .csv table."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+
+    def run(self) -> None:
+        """Attribute and save."""
+        secret = secret_rl.Secret.load(self.model, device=self.device)
+        data = secret_rl.Trajectories.load(self.data)
+        attributions = secret.attribute(data, rewards=self.rewards, tolerance=self.tolerance)
+        if self.out.suffix == ".csv":
+            attributions.to_pandas(self.threshold).to_csv(self.out, index=False)
+        else:
+            attributions.save(self.out)
+        print(
+            f"{len(attributions):,} of {attributions.rewards_seen:,} rewards attributed "
+            f"({attributions.coverage:.1%}); saved {self.out}"
+        )
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Compare credit with the truth that trajectories are annotated with."""
+
+    model: Positional[Path]
+    """File written by fit."""
+    data: Positional[Path]
+    """Folder that trajectories were saved to, held out from fit."""
+    threshold: float = 0.2
+    """Attention from which a step counts as credited."""
+    annotation: str | None = None
+    """Which annotation is the truth, if there are several."""
+    rewards: Literal["positive", "negative", "all"] = "positive"
+    """Which rewards."""
+    tolerance: int = 0
+    """Count a prediction as correct within so many steps of the reward."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    json: bool = False
+    """Print JSON, for machines."""
+
+    def run(self) -> None:
+        """Attribute, compare and print."""
+        secret = secret_rl.Secret.load(self.model, device=self.device)
+        data = secret_rl.Trajectories.load(self.data)
+        attributions = secret.attribute(data, rewards=self.rewards, tolerance=self.tolerance)
+        quality = secret_rl.credit_quality(
+            attributions, data, self.threshold, annotation=self.annotation, rewards=self.rewards
+        )
+        print(json.dumps(quality.to_json(), indent=1) if self.json else quality)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Make a result of the paper, from a clone of the repository."""
+
+    names: Positional[tuple[str, ...]] = ()
+    """Which results; all of them if none is named."""
+    quick: bool = False
+    """A small size for two cores."""
+
+    def run(self) -> None:
+        """Hand over to the paper package of the clone."""
+        try:
+            paper = import_module("paper.__main__")
+        except ModuleNotFoundError as missing:
+            raise ModuleNotFoundError(
+                "the paper's results are run from the root of a clone of the repository, where the paper folder is"
+            ) from missing
+        paper.main([*self.names, *(["--quick"] if self.quick else [])])
+
+
+@dataclass(frozen=True)
 class Demo:
     """Collect trajectories of random play in random mazes, say what they hold, and draw a maze."""
 
@@ -237,7 +364,16 @@ def _keys() -> Iterator[Iterator[str]]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-_COMMANDS: dict[str, Callable[..., Any]] = {"collect": Collect, "info": Info, "play": Play, "demo": Demo}
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "collect": Collect,
+    "info": Info,
+    "play": Play,
+    "fit": Fit,
+    "attribute": Attribute,
+    "quality": Quality,
+    "paper": Paper,
+    "demo": Demo,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,7 +6,7 @@ package needs PyTorch and NumPy alone. A nest of observations is an array, or di
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,11 @@ def flat_size(spec: Spec) -> int:
 class Flat(nn.Module):
     """Rows of any space as one flat vector each: one-hot for choices, standardised numbers for boxes."""
 
+    mean: Tensor
+    scale: Tensor
+    start: Tensor
+    base: Tensor
+
     def __init__(self, spec: Spec) -> None:
         super().__init__()
         self.spec = spec
@@ -76,7 +81,7 @@ class Flat(nn.Module):
         if kind == "MultiDiscrete":
             columns = rows.reshape(len(rows), -1).long() - self.start + self.base
             return torch.zeros(len(rows), flat_size(self.spec), device=rows.device).scatter_(1, columns, 1.0)
-        flat = rows.reshape(len(rows), -1).float()
+        flat: Tensor = rows.reshape(len(rows), -1).float()
         return (flat - self.mean) / self.scale if kind == "Box" else flat
 
     @torch.no_grad()
@@ -85,10 +90,10 @@ class Flat(nn.Module):
         kind = self.spec["type"]
         if kind == "Dict":
             for (key, _), part in zip(self.spec["spaces"], self.parts, strict=True):
-                part.standardise(rows[key])  # type: ignore[operator]
+                cast(Flat, part).standardise(rows[key])
         elif kind == "Tuple":
             for row, part in zip(rows, self.parts, strict=True):
-                part.standardise(row)  # type: ignore[operator]
+                cast(Flat, part).standardise(row)
         elif kind == "Box":
             flat = rows.reshape(len(rows), -1).double()
             self.mean.copy_(flat.mean(0))

@@ -20,13 +20,13 @@ class Confusion:
     @property
     def present(self) -> NDArray[np.bool_]:
         """(class,) whether any step is of the class."""
-        return self.counts.sum(1) > 0
+        return np.asarray(self.counts.sum(1) > 0)
 
     @property
     def accuracy(self) -> NDArray[np.float64]:
         """(class,) share of each class predicted correctly; NaN where the class is absent."""
         with np.errstate(invalid="ignore"):
-            return np.diag(self.counts) / self.counts.sum(1)
+            return np.asarray(np.diag(self.counts) / self.counts.sum(1))
 
     @property
     def balanced_accuracy(self) -> float:

@@ -6,7 +6,7 @@ queries, keys and values too are computed once per token, plus one row per posit
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,13 @@ class Prediction(NamedTuple):
 
     logits: Tensor
     """(batch, query, class)"""
-    attention: Tensor
-    """(batch, query, key) rows that sum to 1 over the steps up to the query."""
+    weights: Tensor
+    """(batch, query, 1 + key) attention to the sink and to each step; rows sum to 1."""
+
+    @property
+    def attention(self) -> Tensor:
+        """(batch, query, key) attention to each step; rows sum to 1."""
+        return over_steps(self.weights)
 
 
 class RewardPredictor(nn.Module):
@@ -39,9 +44,10 @@ class RewardPredictor(nn.Module):
         self.norm = nn.LayerNorm(units)
         self.position_wise = nn.Linear(units, units)
         self.head = nn.Linear(units, len(CLASSES))
-        if options.sink:
-            self.sink_key = nn.Parameter(torch.zeros(units))
-            self.sink_value = nn.Parameter(torch.zeros(units))
+        with torch.no_grad():  # one step among fifty has to show in what a row gathers, or training starts on a plateau
+            self.projections.weight[2 * units :] *= options.value_gain
+        self.sink_key = nn.Parameter(torch.zeros(units))
+        self.sink_value = nn.Parameter(torch.zeros(units))
 
     def encode(self, observations: object, actions: object, dropout: "Dropout") -> Tensor:
         """Tokens to (tokens, 4 * units): embedding, query, key and value of each, before positions."""
@@ -52,9 +58,9 @@ class RewardPredictor(nn.Module):
         return torch.cat([x, self.projections(x)], 1)
 
     def steps(self, tokens: Tensor, index: Tensor, first_position: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Tokens in their places: x and query (batch, time, units), key and value (batch, time [+ 1], units).
+        """Tokens in their places: x and query (batch, time, units), key and value (batch, 1 + time, units).
 
-        With a sink, it is the first key and value: an extra token that has no position.
+        The first key and value are the sink's: an extra token without a position.
         """
         places = torch.arange(index.shape[1], device=index.device).expand_as(index)
         last = index.shape[1]
@@ -62,17 +68,15 @@ class RewardPredictor(nn.Module):
             places = places + first_position[:, None]
             last += self.options.max_position_shift
         encoding = positional_encoding(torch.arange(last, device=index.device), self.options.units)
+        encoding = encoding * self.options.position_scale
         positions = torch.cat([encoding, self.projections(encoding)], 1)  # (place, 4 * units)
-        if self.options.sink:
-            nothing = tokens.new_zeros(2 * self.options.units)
-            sink = torch.cat([nothing, self.sink_key, self.sink_value])
-            tokens = torch.cat([sink[None], tokens])
-            positions = torch.cat([torch.zeros_like(sink)[None], positions])
-            index, places = (nn.functional.pad(i + 1, (1, 0)) for i in (index, places))
+        sink = torch.cat([tokens.new_zeros(2 * self.options.units), self.sink_key, self.sink_value])
+        tokens = torch.cat([sink[None], tokens])
+        positions = torch.cat([torch.zeros_like(sink)[None], positions])
+        index, places = (nn.functional.pad(i + 1, (1, 0)) for i in (index, places))
         rows = nn.functional.embedding(index, tokens) + nn.functional.embedding(places, positions)
         x, query, key, value = rows.split(self.options.units, -1)
-        extra = int(self.options.sink)
-        return x[:, extra:], query[:, extra:], key, value
+        return x[:, 1:], query[:, 1:], key, value
 
     def forward(
         self, tokens: Tensor, index: Tensor, first_position: Tensor | None = None, dropout: "Dropout | None" = None
@@ -83,26 +87,57 @@ class RewardPredictor(nn.Module):
         may be any token: no earlier step can see them.
         """
         dropout = dropout or Dropout(None)
-        time = index.shape[1]
         x, query, key, value = self.steps(tokens, index, first_position)
-        scores = query @ key.transpose(1, 2) / math.sqrt(self.options.units)  # (batch, query, [sink +] key)
-        future = torch.ones(time, time, dtype=torch.bool, device=index.device).triu(1)
-        scores = scores.masked_fill(nn.functional.pad(future, (scores.shape[2] - time, 0)), -math.inf)
-        weights = scores.softmax(-1)
+        times = torch.arange(index.shape[1], device=index.device)
+        weights = self.attend(query, key, times)
         mixed = dropout(weights, self.options.dropout_attention) @ value
-        return Prediction(self.classify(x, mixed, dropout), self.over_steps(weights))
+        return Prediction(self.classify(x, mixed, dropout), weights)
 
-    def over_steps(self, weights: Tensor) -> Tensor:
-        """Attention over the steps alone: without the sink, each row is again a softmax of its scores."""
-        if not self.options.sink:
-            return weights
-        return weights[..., 1:] / weights[..., 1:].sum(-1, keepdim=True).clamp_min(1e-30)
+    def predict_rows(self, tokens: Tensor, index: Tensor, times: Tensor) -> Prediction:
+        """Predict only the steps ``times`` (batch, rows): the cost and memory of rows, not of all pairs of steps."""
+        units = self.options.units
+        encoding = positional_encoding(torch.arange(index.shape[1], device=index.device), units)
+        encoding = encoding * self.options.position_scale
+        query_weight, rest_weight = self.projections.weight.split([units, 2 * units])
+        x, query, key_value = tokens.split([units, units, 2 * units], 1)
+        embed = nn.functional.embedding
+        own = index.gather(1, times)
+        row_x = embed(own, x) + embed(times, encoding)
+        row_query = embed(own, query) + embed(times, encoding @ query_weight.T)
+        steps = embed(index, key_value) + encoding @ rest_weight.T
+        sink = torch.cat([self.sink_key, self.sink_value]).expand(len(index), 1, -1)
+        key, value = torch.cat([sink, steps], 1).split(units, -1)
+        weights = self.attend(row_query, key, times)
+        return Prediction(self.classify(row_x, weights @ value, Dropout(None)), weights)
+
+    def attend(self, query: Tensor, key: Tensor, times: Tensor) -> Tensor:
+        """Attention of the rows at ``times`` ((query,) or (batch, query)) to the sink and to earlier steps.
+
+        (batch, query, units), (batch, 1 + key, units) -> (batch, query, 1 + key). A row does not attend to its own
+        step, which reaches the prediction beside attention.
+        """
+        scores = query @ key.transpose(1, 2) / math.sqrt(self.options.units)
+        steps = torch.arange(key.shape[1] - 1, device=key.device)
+        hidden = nn.functional.pad(steps >= times[..., None], (1, 0))  # the sink is never hidden
+        return scores.masked_fill(hidden, -math.inf).softmax(-1)
 
     def classify(self, x: Tensor, mixed: Tensor, dropout: "Dropout") -> Tensor:
         """(..., units) of a step and of what it attends to -> (..., class)"""
-        hidden = self.norm(x + dropout(mixed, self.options.dropout_block))
+        hidden = self.norm(x) + dropout(mixed, self.options.dropout_block)
         hidden = dropout(torch.relu(self.position_wise(hidden)), self.options.dropout_dense)
-        return self.head(hidden)
+        return cast(Tensor, self.head(hidden))
+
+
+def over_steps(weights: Tensor) -> Tensor:
+    """Attention over the steps alone, (..., 1 + key) -> (..., key): each row again a softmax, without the sink.
+
+    A row with no earlier step, that of the first step, puts everything on itself.
+    """
+    attention = weights[..., 1:]
+    total = attention.sum(-1, keepdim=True)
+    first = torch.zeros_like(attention)
+    first[..., 0] = 1.0
+    return torch.where(total > 0, attention / total.clamp_min(torch.finfo(total.dtype).tiny), first)
 
 
 class Dropout:
@@ -137,14 +172,16 @@ def positional_encoding(positions: Tensor, units: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
 
 
-def weighted_loss(logits: Tensor, classes: Tensor, lengths: Tensor, class_weights: Tensor) -> Tensor:
-    """The paper's weighted sequential cross-entropy, averaged over trajectories.
+def weighted_loss(
+    prediction: Prediction, classes: Tensor, lengths: Tensor, class_weights: Tensor, looking_cost: float | Tensor = 0.0
+) -> Tensor:
+    """The paper's weighted sequential cross-entropy, averaged over trajectories, and what looking back costs.
 
     ``classes`` (batch, time) index ``CLASSES``; steps from ``lengths`` (batch,) on are padding and count nothing.
-    Each trajectory is divided by its own length.
+    Each trajectory is divided by its own length. ``looking_cost`` is paid for attention that is not on the sink.
     """
-    time = classes.shape[1]
-    real = torch.arange(time, device=classes.device) < lengths[:, None]
-    chosen = logits.log_softmax(-1).gather(-1, classes[..., None])[..., 0]  # (batch, time)
+    real = torch.arange(classes.shape[1], device=classes.device) < lengths[:, None]
+    chosen = prediction.logits.log_softmax(-1).gather(-1, classes[..., None])[..., 0]  # (batch, time)
     weights = class_weights[classes] * real / lengths[:, None]
-    return -(weights * chosen).sum() / len(lengths)
+    looking = 1 - prediction.weights[..., 0]
+    return (weights * (looking_cost * looking - chosen)).sum() / len(lengths)

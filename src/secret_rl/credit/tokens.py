@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,7 +18,8 @@ _MAX_ROW_BYTES = 1024  # beyond this, observations are pictures that hardly ever
 _MAX_SHARE = 0.25  # a table is worth while if steps repeat at least four times on average
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """Some episodes, padded to the longest: step ``t`` of episode ``b`` is token ``index[b, t]``."""
 
     observations: Any  # nest of (tokens, ...)
@@ -47,8 +48,10 @@ class Tokens:
         if found is None:
             return cls(data.observations, data.actions, None, offsets, rewards)
         first, ids = found
-        table = (map_nest(lambda array: array[first], nest) for nest in (data.observations, data.actions))
-        return cls(*table, ids, offsets, rewards)
+        observations, actions = (
+            map_nest(lambda array: array[first], nest) for nest in (data.observations, data.actions)
+        )
+        return cls(observations, actions, ids, offsets, rewards)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -43,13 +43,13 @@ class Trainer:
         options: TrainingOptions,
         seed: int,
         device: torch.device,
-        planned_steps: int | None = None,
     ) -> None:
         self.model = model.to(device)
         self.tokens, self.episodes, self.options, self.seed, self.device = tokens, episodes, options, seed, device
         self.class_weights = torch.tensor(class_weights, device=device)
-        self.planned_steps = planned_steps or options.steps
+        self.planned_steps = options.planned_steps(len(episodes))
         self.step = 0
+        self._looking_cost = torch.zeros((), device=device)
         matrices = [p for p in model.parameters() if p.ndim >= 2]
         others = [p for p in model.parameters() if p.ndim < 2]
         self.optimiser = torch.optim.AdamW(
@@ -60,7 +60,11 @@ class Trainer:
         )
         self._batches: tuple[int, list[NDArray[np.int64]]] = (-1, [])
         self._graph: _GraphedUpdate | None = None
-        if device.type == "cuda" and tokens.ids is not None and len(next(iter(_leaves(tokens.actions)))) <= _GRAPH_TABLE:
+        if (
+            device.type == "cuda"
+            and tokens.ids is not None
+            and len(next(iter(_leaves(tokens.actions)))) <= _GRAPH_TABLE
+        ):
             self._graph = _GraphedUpdate(self)
 
     def learning_rate(self, step: int) -> float:
@@ -71,12 +75,17 @@ class Trainer:
         progress = (step - warmup) / max(1, self.planned_steps - warmup)
         return self.options.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
+    def looking_cost(self, step: int) -> float:
+        """Nothing until 30 % of the updates are made, then rising to the full price at 60 %."""
+        return self.options.looking_cost * min(1.0, max(0.0, (step / self.planned_steps - 0.3) / 0.3))
+
     def train(self, updates: int) -> float:
         """Make some updates; give the mean loss."""
         self.model.train()
         losses = []
         for _ in range(updates):
             self._set_learning_rate(self.learning_rate(self.step))
+            self._looking_cost.fill_(self.looking_cost(self.step))
             episodes = self._episodes_of(self.step)
             update = self._graph if self._graph is not None else self._update
             losses.append(update(episodes))
@@ -99,7 +108,7 @@ class Trainer:
         )
         tokens = self.model.encode(batch.observations, batch.actions, dropout)
         prediction = self.model(tokens, batch.index, shift, dropout)
-        return weighted_loss(prediction.logits, batch.classes, batch.lengths, self.class_weights)
+        return weighted_loss(prediction, batch.classes, batch.lengths, self.class_weights, self._looking_cost)
 
     def _episodes_of(self, step: int) -> NDArray[np.int64]:
         size = min(self.options.batch_size, len(self.episodes))
@@ -158,10 +167,10 @@ def evaluate(
     for part in _evaluation_batches(tokens, episodes):
         batch = tokens.batch(part, device)
         encoded = model.encode(batch.observations, batch.actions, Dropout(None))
-        logits = model(encoded, batch.index).logits
-        loss += float(weighted_loss(logits, batch.classes, batch.lengths, class_weights)) * len(part)
+        prediction = model(encoded, batch.index)
+        loss += float(weighted_loss(prediction, batch.classes, batch.lengths, class_weights)) * len(part)
         real = torch.arange(batch.index.shape[1], device=device) < batch.lengths[:, None]
-        pairs = batch.classes[real] * len(CLASSES) + logits.argmax(-1)[real]
+        pairs = batch.classes[real] * len(CLASSES) + prediction.logits.argmax(-1)[real]
         counts += torch.bincount(pairs, minlength=counts.size).reshape(counts.shape).cpu().numpy()
     return Evaluation(loss / len(episodes), Confusion(counts))
 

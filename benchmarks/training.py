@@ -1,0 +1,306 @@
+"""Training of the credit model: ours beside the same model built in the ordinary way, and its time on a GPU.
+
+``python -m benchmarks training`` runs on one core. ``python -m benchmarks training_gpu`` needs only PyTorch, NumPy and
+this source tree (``PYTHONPATH=src``), and takes its trajectories from the ``.npz`` file that the environment variable
+``SECRET_RL_BENCH_TOKENS`` names (see ``stored_tokens``).
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from benchmarks.results_file import Row, interleaved, write
+from secret_rl.credit.model import RewardPredictor, positional_encoding
+from secret_rl.credit.options import CLASS_WEIGHTS, CLASSES, ModelOptions, TrainingOptions
+from secret_rl.credit.tokens import Tokens
+from secret_rl.credit.training import Trainer
+
+EPISODES = 4000
+DATA_SEED = 0
+MODEL_SEED = 0
+BATCH = 64
+ROUNDS = 7
+UNITS, FILTERS, ACTIONS = 128, 32, 4
+OBSERVATION = {"type": "Box", "low": 0, "high": 1, "shape": [3, 3, 3], "dtype": "uint8"}
+ACTION = {"type": "Discrete", "n": ACTIONS, "start": 0, "dtype": "int64"}
+WEIGHTS = CLASS_WEIGHTS["paper"]
+
+GPU_TOKENS = "SECRET_RL_BENCH_TOKENS"
+GPU_BATCHES = (256, 1024)
+GPU_EPOCHS = 30
+GPU_WARM_UP = 50  # updates, the capture of the graph among them
+GPU_REPLAYS = 200
+
+
+def run() -> None:
+    """Measure the contenders in turn, one pass over the data each per round, and write the medians down."""
+    import secret_rl as srl
+
+    torch.set_num_threads(1)
+    data = srl.collect(
+        "secret_rl/Triggers-v0",
+        EPISODES,
+        seed=DATA_SEED,
+        success_share=0.25,
+        env_options={"triggers": 3, "prizes": 1},
+    )
+    shared = Tokens.of(data)
+    every_step = Tokens(data.observations, data.actions, None, shared.offsets, shared.rewards)
+    ours = "ours: equal steps encoded once"
+    unshared = "ours, but every step encoded by itself"
+    peer = "nn.Conv2d + nn.TransformerEncoderLayer"
+    measured = interleaved(
+        {
+            ours: our_training(shared),
+            "ours, attention dropout 0.2 as the peer": our_training(shared, dropout_attention=0.2),
+            unshared: our_training(every_step),
+            peer: peer_training(every_step),
+        },
+        ROUNDS,
+    )
+    sizes = [(len(part), int(shared.lengths[part].max())) for part in batches_of_pass(shared, 0)]
+    padded = sum(episodes * forward_backward_flop(steps) for episodes, steps in sizes) / EPISODES
+    rows = [Row(name, speed, "sequences/s") for name, speed in measured.items()]
+    rows += [
+        Row(f"ours over {peer}", measured[ours] / measured[peer], "x", ">= 2x"),
+        Row(f"ours over {unshared.removeprefix('ours, but ')}", measured[ours] / measured[unshared], "x"),
+        Row(f"{peer}: counted work, 50 steps", forward_backward_flop(50) / 1e6, "MFLOP/sequence"),
+        Row(f"{peer}: in these batches, padded", padded / 1e6, "MFLOP/sequence"),
+        Row(f"{peer}: done", padded * measured[peer] / 1e9, "GFLOP/s"),
+    ]
+    write("training", f"Training the credit model, 3T1P, batches of {BATCH}, dropout on, one core", rows)
+
+
+def batches_of_pass(tokens: Tokens, number: int) -> list[NDArray[np.int64]]:
+    """The batches that ``Trainer`` makes of pass ``number`` over all episodes."""
+    return tokens.order(np.arange(len(tokens)), BATCH, np.random.default_rng([MODEL_SEED, number]))
+
+
+def our_training(tokens: Tokens, **model_options: float) -> Callable[[], float]:
+    """Sequences per second of one pass of ``Trainer``, the making of batches included."""
+    torch.manual_seed(MODEL_SEED)
+    model = RewardPredictor(OBSERVATION, ACTION, ModelOptions(**model_options))
+    options = TrainingOptions(batch_size=BATCH, class_weights=WEIGHTS)
+    trainer = Trainer(model, tokens, np.arange(len(tokens)), WEIGHTS, options, MODEL_SEED, torch.device("cpu"))
+    updates = len(batches_of_pass(tokens, 0))
+    trainer.train(updates)  # pass 0 warms up
+
+    def measure() -> float:
+        start = time.perf_counter()
+        trainer.train(updates)
+        return len(tokens) / (time.perf_counter() - start)
+
+    return measure
+
+
+class OrdinaryPredictor(nn.Module):
+    """The credit model as one builds it from the modules of PyTorch: every step of a padded batch is encoded.
+
+    It is the same model but for these differences:
+
+    - ``nn.TransformerEncoderLayer`` has an output projection, a second position-wise layer and a second normalisation,
+      which ours leaves out: a third more products per step.
+    - It drops attention weights (0.2) and what each of its two blocks adds; ours drops no attention weights by
+      default. A contender of ours that does drop them is measured too.
+    - Ours has a sink beside the steps to attend to, does not attend to its own step, and begins each episode at a
+      random position.
+    - Ours draws the dropout of dense layers before steps are gathered, so equal steps of a batch share a mask, and
+      draws a byte per entry. The contender that encodes every step by itself draws a mask for each, as here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, FILTERS, 3)
+        self.dense = nn.Linear(FILTERS, UNITS)
+        self.join = nn.Linear(UNITS + ACTIONS, UNITS)
+        self.layer = nn.TransformerEncoderLayer(
+            d_model=UNITS, nhead=1, dim_feedforward=UNITS, dropout=0.2, batch_first=True
+        )
+        self.head = nn.Linear(UNITS, len(CLASSES))
+        self.dropout = nn.Dropout(0.1)
+        self.register_buffer("positions", positional_encoding(torch.arange(50), UNITS))
+
+    def forward(self, observations: Tensor, actions: Tensor, hidden: Tensor) -> Tensor:
+        """(batch, time, channel, 3, 3) and (batch, time, action) -> (batch, time, class)
+
+        ``hidden`` (query, key) is the causal mask. Padding stands last, so that no step sees it.
+        """
+        seen = torch.relu(self.convolution(observations.flatten(0, 1))).flatten(1)  # (batch * time, filters)
+        seen = self.dropout(torch.relu(self.dense(seen)))
+        joined = torch.cat([seen, actions.flatten(0, 1)], 1)
+        x = self.dropout(torch.relu(self.join(joined))).unflatten(0, actions.shape[:2])  # (batch, time, units)
+        x = x * UNITS**0.5 + self.positions[: x.shape[1]]
+        return self.head(self.layer(x, src_mask=hidden, is_causal=True))
+
+
+class PaddedBatch(NamedTuple):
+    """Everything the ordinary model needs of a batch, in the form in which it computes with it."""
+
+    observations: Tensor
+    """(batch, time, channel, 3, 3) float"""
+    actions: Tensor
+    """(batch, time, action) one-hot, float"""
+    classes: Tensor
+    """(batch, time)"""
+    shares: Tensor
+    """(batch, time) what each step counts: 1 / (its episode's length * batch), 0 for padding"""
+    hidden: Tensor
+    """(time, time) causal mask"""
+
+
+def padded_batches(tokens: Tokens, number: int) -> Iterator[PaddedBatch]:
+    """The batches of pass ``number``, the same as ours, padded to the longest episode of each."""
+    for episodes in batches_of_pass(tokens, number):
+        batch = tokens.batch(episodes)
+        time_steps = batch.index.shape[1]
+        real = torch.arange(time_steps) < batch.lengths[:, None]
+        yield PaddedBatch(
+            observations=batch.observations[batch.index].permute(0, 1, 4, 2, 3).float().contiguous(),
+            actions=nn.functional.one_hot(batch.actions[batch.index].long(), ACTIONS).float(),
+            classes=batch.classes,
+            shares=real / batch.lengths[:, None] / len(episodes),
+            hidden=nn.Transformer.generate_square_subsequent_mask(time_steps),
+        )
+
+
+def ordinary_loss(model: OrdinaryPredictor, batch: PaddedBatch, class_weights: Tensor) -> Tensor:
+    """The weighted loss of ours, without the price of looking back."""
+    logits = model(batch.observations, batch.actions, batch.hidden)
+    losses = nn.functional.cross_entropy(
+        logits.flatten(0, 1), batch.classes.flatten(), weight=class_weights, reduction="none"
+    )
+    return (losses * batch.shares.flatten()).sum()
+
+
+def peer_training(tokens: Tokens) -> Callable[[], float]:
+    """Sequences per second of one pass of the ordinary model; its batches are made before the clock starts."""
+    torch.manual_seed(MODEL_SEED)
+    model, class_weights = OrdinaryPredictor(), torch.tensor(WEIGHTS)
+    defaults = TrainingOptions()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=defaults.learning_rate, weight_decay=defaults.weight_decay)
+    number = 0
+
+    def measure() -> float:
+        nonlocal number
+        batches = list(padded_batches(tokens, number))
+        number += 1
+        start = time.perf_counter()
+        for batch in batches:
+            optimiser.zero_grad(set_to_none=True)
+            ordinary_loss(model, batch, class_weights).backward()
+            optimiser.step()
+        return len(tokens) / (time.perf_counter() - start)
+
+    measure()  # pass 0 warms up
+    return measure
+
+
+def forward_backward_flop(time_steps: int) -> float:
+    """Operations of the products in an update of ``OrdinaryPredictor``, per sequence; ``FlopCounterMode`` agrees."""
+    # Multiplications with an addition, per step:
+    #   convolution            27 entries of the window * filters
+    #   dense                  filters * units
+    #   join                   (units + actions) * units
+    #   query, key, value      3 * units^2
+    #   output projection      units^2
+    #   position-wise layers   2 * units^2
+    #   head                   units * classes
+    #   scores, mixing         2 * time * units
+    # Each is 2 operations forward and 4 backward (towards the input and towards the weights); the convolution's
+    # input needs no gradient, so it has 2 backward.
+    after_convolution = (
+        FILTERS * UNITS + (UNITS + ACTIONS) * UNITS + 6 * UNITS**2 + UNITS * len(CLASSES) + 2 * time_steps * UNITS
+    )
+    return time_steps * (6 * after_convolution + 4 * 27 * FILTERS)
+
+
+def run_gpu() -> None:
+    """Seconds of 30 passes over the trajectories on a GPU, and how much of an update is gaps between kernels."""
+    if not torch.cuda.is_available():
+        sys.exit("training_gpu needs a CUDA device")
+    if GPU_TOKENS not in os.environ:
+        sys.exit(f"training_gpu reads its trajectories from the .npz file that {GPU_TOKENS} names: set it")
+    torch.set_float32_matmul_precision("high")  # as Secret.fit does on a GPU
+    tokens = stored_tokens(os.environ[GPU_TOKENS])
+    rows = [row for size in GPU_BATCHES for row in measure_gpu(tokens, size)]
+    title = f"Training the credit model on one {torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
+    write("training_gpu", title, rows)
+
+
+def stored_tokens(path: str) -> Tokens:
+    """Trajectories from arrays: ``obs`` (tokens, 3, 3, 3) and ``act`` (tokens,), the distinct pairs; ``ids`` (steps,),
+    which of them each step is; ``rew`` (steps,); ``off`` (episodes + 1,), where episodes begin.
+    """
+    with np.load(path, allow_pickle=False) as stored:
+        return Tokens(
+            stored["obs"],
+            stored["act"],
+            stored["ids"].astype(np.int32),
+            stored["off"],
+            stored["rew"].astype(np.float32),
+        )
+
+
+def measure_gpu(tokens: Tokens, size: int) -> list[Row]:
+    """The figures for one batch size. An update computes every episode at the length of the longest."""
+    per_pass = -(-len(tokens) // size)
+    updates = GPU_EPOCHS * per_pass
+    torch.manual_seed(MODEL_SEED)
+    model = RewardPredictor(OBSERVATION, ACTION, ModelOptions())
+    options = TrainingOptions(batch_size=size, steps=GPU_WARM_UP + updates, class_weights=WEIGHTS)
+    trainer = Trainer(model, tokens, np.arange(len(tokens)), WEIGHTS, options, MODEL_SEED, torch.device("cuda"))
+    trainer.train(GPU_WARM_UP)
+    seconds = timed_gpu(lambda: trainer.train(updates))
+
+    assert trainer._graph is not None
+    graph = trainer._graph.graph
+    assert graph is not None
+
+    def replays() -> None:
+        for _ in range(GPU_REPLAYS):
+            graph.replay()
+
+    # The profiler slows replays down, so kernels are timed with it and the same replays once more without.
+    replayed = min(timed_gpu(replays) for _ in range(3)) / GPU_REPLAYS
+    kernels = kernel_seconds(replays) / GPU_REPLAYS
+    update = seconds / updates
+    longest = int(tokens.lengths.max())
+    label = f"batch {size}"
+    return [
+        Row(f"{label}: {len(tokens):,} x {longest} tokens x {GPU_EPOCHS} epochs", seconds, "s"),
+        Row(f"{label}: sequences per second", updates * size / seconds, "sequences/s"),
+        Row(f"{label}: one update", update * 1e6, "us"),
+        Row(f"{label}: one replay of its graph", replayed * 1e6, "us"),
+        Row(f"{label}: kernels of one replay", kernels * 1e6, "us"),
+        Row(f"{label}: share of a replay that is launch gaps", 100 * (1 - kernels / replayed), "%"),
+        Row(f"{label}: share of an update that is not kernels of the graph", 100 * (1 - kernels / update), "%"),
+    ]
+
+
+def timed_gpu(work: Callable[[], object]) -> float:
+    """Seconds until the GPU has done all of it."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def kernel_seconds(work: Callable[[], object]) -> float:
+    """The durations of everything the GPU runs, kernels and copies, added up."""
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        work()
+        torch.cuda.synchronize()
+    cuda = torch.autograd.DeviceType.CUDA
+    events = [e for e in profiler.events() or () if e.device_type == cuda and not e.is_user_annotation]
+    total = sum(event.time_range.elapsed_us() for event in events) / 1e6
+    assert total > 0, "the profiler saw no kernels"
+    return total

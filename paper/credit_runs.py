@@ -1,0 +1,276 @@
+"""What the paper's credit results share: mazes, runs that can be taken up, tables beside the printed numbers."""
+
+import json
+import platform
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import secret_rl as srl
+from secret_rl.credit import CollapseWarning
+
+RESULTS = Path(__file__).parent / "results"
+DATA = Path("runs/paper/data")
+THRESHOLD = 0.2  # appendix A
+
+
+@dataclass(frozen=True)
+class Mazes:
+    """A set of trajectories of random play; two sets with different seeds share no maze but by chance."""
+
+    triggers: int
+    prizes: int
+    episodes: int
+    seed: int
+    size: int = 8
+    window: int | None = 3
+    inverted: bool = False
+    success_share: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Names the file that holds them."""
+        window = "full" if self.window is None else f"w{self.window}"
+        parts = [
+            f"{self.size}x{self.size}",
+            f"{self.triggers}t{self.prizes}p",
+            window,
+            f"n{self.episodes}",
+            f"s{self.seed}",
+        ]
+        return "-".join(parts + ["inverted"] * self.inverted)
+
+    def load(self) -> srl.Trajectories:
+        """The trajectories, collected if they are not there yet."""
+        path = DATA / self.name
+        if not path.is_dir():
+            options = {
+                "size": self.size,
+                "triggers": self.triggers,
+                "prizes": self.prizes,
+                "window": self.window,
+                "inverted": self.inverted,
+            }
+            srl.collect(
+                "secret_rl/Triggers-v0", self.episodes, seed=self.seed, success_share=self.success_share,
+                env_options=options, out=path,
+            )  # fmt: skip
+        return srl.Trajectories.load(path, verify=False)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a table: where credit is learned, with which options, and where it is judged."""
+
+    label: str
+    source: Mazes
+    targets: Mapping[str, Mazes]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    episodes: int | None = None
+    """Use only the first so many source episodes."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A table or figure of the paper."""
+
+    name: str
+    title: str
+    cells: Sequence[Cell]
+    seeds: int
+    printed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """label -> {"accuracy", "precision", "recall"} as the paper prints them."""
+    note: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Where the numbers are kept."""
+        return RESULTS / f"{self.name}.json"
+
+
+def run(result: Result, command: str, device: str = "auto") -> Path:
+    """Fit and judge every cell with every seed; what is there already, with the same settings, is not run again."""
+    record: dict[str, Any] = {"runs": []}
+    if result.path.is_file():
+        record = json.loads(result.path.read_text(encoding="utf-8"))
+    known = {(r["label"], r["seed"], json.dumps(r["settings"], sort_keys=True)) for r in record["runs"]}
+    for seed in range(result.seeds):  # every cell once before any twice: an interrupted table has no empty rows
+        for cell in result.cells:
+            settings = _settings(cell)
+            if (cell.label, seed, json.dumps(settings, sort_keys=True)) in known:
+                continue
+            outcome = _fit_and_judge(cell, seed, device)
+            record["runs"].append({"label": cell.label, "seed": seed, "settings": settings, **outcome})
+            record |= {"command": command, "date": datetime.now(UTC).date().isoformat()}
+            _write(result.path, record)
+            print(f"  {cell.label}, seed {seed}: {_line(outcome)}", flush=True)
+    return result.path
+
+
+def _fit_and_judge(cell: Cell, seed: int, device: str) -> dict[str, Any]:
+    data = cell.source.load()
+    if cell.episodes is not None:
+        data = data[: cell.episodes]
+    secret = srl.Secret(seed=seed, device=device, **cell.options)
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollapseWarning)  # counted below
+        secret.fit(data, progress=False)
+    seconds = time.perf_counter() - started
+    assert secret.report is not None
+    report = secret.report.to_json()
+    del report["curve"]
+    targets = {}
+    for name, mazes in cell.targets.items():
+        target = mazes.load()
+        quality = srl.credit_quality(secret.attribute(target, rewards="positive"), target, THRESHOLD)
+        targets[name] = {**quality.to_json(), "accuracy": secret.evaluate(target).balanced_accuracy}
+    return {"fit": report, "seconds": round(seconds, 1), "machine": _machine(secret.device), "targets": targets}
+
+
+def table(result: Result, metrics: Sequence[str] = ("accuracy", "precision", "recall")) -> Path:
+    """The measured numbers beside the printed ones, as Markdown."""
+    record = json.loads(result.path.read_text(encoding="utf-8"))
+    lines = [f"# {result.title}", ""]
+    if result.note:
+        lines += [result.note, ""]
+    header = ["", "held-out mazes", "seeds (collapsed)"]
+    header += [f"{metric} (paper)" for metric in metrics] + [
+        "attention on events",
+        "rewards attributed",
+        "history gain",
+    ]
+    lines += ["| " + " | ".join(header) + " |", "| " + " | ".join(["---"] * len(header)) + " |"]
+    for cell in result.cells:
+        runs = _runs_of(record, cell)
+        for target in cell.targets:
+            printed = result.printed.get(cell.label if len(cell.targets) == 1 else target, {})
+            row = [cell.label, target, f"{len(runs)} ({sum(r['fit']['collapsed'] for r in runs)})"]
+            for metric in metrics:
+                ours = _interval([r["targets"][target][metric] for r in runs])
+                row.append(f"{ours} ({printed[metric]})" if metric in printed else ours)
+            row.append(_interval([r["targets"][target]["attention_on_events"] for r in runs]))
+            row.append(_interval([r["targets"][target]["coverage"] for r in runs]))
+            row.append(_interval([r["fit"]["history_gain"] for r in runs]))
+            lines.append("| " + " | ".join(row) + " |")
+    machines = sorted({r["machine"] for r in record["runs"]})
+    lines += [
+        "",
+        "Mean over seeds with a 95 % bootstrap interval; collapsed: a reward sign that is present is never predicted.",
+        f"Precision and recall at attention > {THRESHOLD}, pooled over correctly predicted positive rewards.",
+        "",
+        f"`{record['command']}`, {record['date']}, {'; '.join(machines)}.",
+        "",
+    ]
+    path = RESULTS / f"{result.name}.md"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def figure(result: Result, metrics: Sequence[str] = ("precision", "recall"), xlabel: str = "") -> Path:
+    """Each metric over the cells, with intervals."""
+    from matplotlib.figure import Figure
+
+    record = json.loads(result.path.read_text(encoding="utf-8"))
+    canvas = Figure(figsize=(6, 3.2), layout="constrained")
+    axes = canvas.add_subplot()
+    labels = [cell.label for cell in result.cells]
+    for shift, metric in enumerate(metrics):
+        target = next(iter(result.cells[0].targets))
+        values = [[r["targets"][target][metric] for r in _runs_of(record, cell)] for cell in result.cells]
+        means = [float(np.mean(v)) for v in values]
+        bounds = np.array([_bootstrap(v) for v in values]).T
+        errors = np.abs(bounds - means)
+        axes.errorbar(
+            np.arange(len(labels)) + 0.08 * shift, means, yerr=errors, marker="o", capsize=3, label=f"{metric}, ours"
+        )
+        printed = [result.printed.get(label, {}).get(metric) for label in labels]
+        known = [(i, float(p.split("±")[0])) for i, p in enumerate(printed) if p]
+        if known:
+            axes.plot(*zip(*known, strict=True), "x--", alpha=0.6, label=f"{metric}, paper")
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set(ylim=(-0.02, 1.05), xlabel=xlabel)
+    axes.legend(fontsize=8)
+    return _save(canvas, result.name)
+
+
+def concentration_figure(result: Result) -> Path:
+    """Attention by signed distance to the nearest true event, a panel per target (the paper's figure)."""
+    from matplotlib.figure import Figure
+
+    record = json.loads(result.path.read_text(encoding="utf-8"))
+    cell = result.cells[0]
+    canvas = Figure(figsize=(3.2 * len(cell.targets), 2.8), layout="constrained")
+    panels = canvas.subplots(1, len(cell.targets), sharey=True, squeeze=False)[0]
+    for axes, target in zip(panels, cell.targets, strict=True):
+        rows = [r["targets"][target]["concentration"] for r in _runs_of(record, cell)]
+        distances = sorted(int(d) for d in rows[0])
+        means = [np.mean([row[str(d)] for row in rows]) for d in distances]
+        axes.bar(distances, means, color="#0072B2")
+        axes.set(title=target, xlabel="steps from the nearest switch")
+    panels[0].set_ylabel("attention")
+    return _save(canvas, result.name)
+
+
+def _save(canvas: Any, name: str) -> Path:
+    for suffix in ("png", "svg"):
+        canvas.savefig(RESULTS / f"{name}.{suffix}", dpi=150, metadata={"Date": None} if suffix == "svg" else None)
+    return RESULTS / f"{name}.png"
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    """What a run depends on, as JSON gives it back."""
+    return json.loads(json.dumps({
+        "source": asdict(cell.source),
+        "episodes": cell.episodes,
+        "targets": {name: asdict(mazes) for name, mazes in cell.targets.items()},
+        "options": dict(cell.options),
+    }))  # fmt: skip
+
+
+def _runs_of(record: Mapping[str, Any], cell: Cell) -> list[dict[str, Any]]:
+    settings = _settings(cell)
+    return [r for r in record["runs"] if r["label"] == cell.label and r["settings"] == settings]
+
+
+def _interval(values: Sequence[float]) -> str:
+    low, high = _bootstrap(values)
+    mean = float(np.mean(values))
+    return f"{mean:.3f}" if high - low < 5e-4 else f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _bootstrap(values: Sequence[float]) -> tuple[float, float]:
+    """A 95 % interval of the mean by resampling seeds."""
+    rng = np.random.default_rng(0)
+    means = rng.choice(np.asarray(values, float), (2000, len(values))).mean(1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _line(outcome: Mapping[str, Any]) -> str:
+    quality = "; ".join(
+        f"{name} precision {t['precision']:.3f} recall {t['recall']:.3f} accuracy {t['accuracy']:.3f}"
+        for name, t in outcome["targets"].items()
+    )
+    return f"{quality} ({outcome['seconds']:.0f} s{', collapsed' if outcome['fit']['collapsed'] else ''})"
+
+
+def _machine(device: Any) -> str:
+    import torch
+
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads, PyTorch {torch.__version__}"
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.writing")
+    temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)

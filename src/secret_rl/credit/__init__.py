@@ -1,0 +1,49 @@
+"""Credit: which past steps earned each reward. Needs PyTorch and NumPy alone, imported on first use."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from secret_rl.credit.attribution import Attributions as Attributions
+    from secret_rl.credit.checkpoint import CheckpointError as CheckpointError
+    from secret_rl.credit.fitting import CollapseWarning as CollapseWarning
+    from secret_rl.credit.fitting import FitReport as FitReport
+    from secret_rl.credit.fitting import NoHistoryWarning as NoHistoryWarning
+    from secret_rl.credit.fitting import RewardBalanceWarning as RewardBalanceWarning
+    from secret_rl.credit.measures import Confusion as Confusion
+    from secret_rl.credit.model import RewardPredictor as RewardPredictor
+    from secret_rl.credit.options import CLASS_WEIGHTS as CLASS_WEIGHTS
+    from secret_rl.credit.options import ModelOptions as ModelOptions
+    from secret_rl.credit.options import TrainingOptions as TrainingOptions
+    from secret_rl.credit.references import oracle_attributions as oracle_attributions
+    from secret_rl.credit.references import uniform_attributions as uniform_attributions
+    from secret_rl.credit.secret import ModelError as ModelError
+    from secret_rl.credit.secret import NotFittedError as NotFittedError
+    from secret_rl.credit.secret import Secret as Secret
+
+_HOMES = {
+    "Attributions": "attribution",
+    "CheckpointError": "checkpoint",
+    "CollapseWarning": "fitting",
+    "FitReport": "fitting",
+    "NoHistoryWarning": "fitting",
+    "RewardBalanceWarning": "fitting",
+    "Confusion": "measures",
+    "RewardPredictor": "model",
+    "CLASS_WEIGHTS": "options",
+    "ModelOptions": "options",
+    "TrainingOptions": "options",
+    "oracle_attributions": "references",
+    "uniform_attributions": "references",
+    "ModelError": "secret",
+    "NotFittedError": "secret",
+    "Secret": "secret",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'secret_rl.credit' has no attribute {name!r}")
+    return getattr(import_module(f"secret_rl.credit.{_HOMES[name]}"), name)

@@ -1,0 +1,431 @@
+"""Fitting the reward predictor so that it never silently fails."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from secret_rl.credit.checkpoint import Checkpoint
+from secret_rl.credit.encoders import Spec, standardise
+from secret_rl.credit.measures import CLASS_NAMES, Confusion
+from secret_rl.credit.model import RewardPredictor
+from secret_rl.credit.options import (
+    CLASS_WEIGHTS,
+    CLASSES,
+    SEARCHED_ZERO_WEIGHTS,
+    ModelOptions,
+    TrainingOptions,
+    to_json,
+)
+from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
+from secret_rl.credit.training import Trainer, evaluate
+
+if TYPE_CHECKING:
+    from secret_rl.trajectories import Trajectories
+
+_TIE = 0.005  # validation accuracies this close are alike: the later weights, whose attention is sharper, are kept
+_JUDGED_AT = 0.6  # share of the updates after which an attempt may stop early, or be given up as stuck
+_STUCK = 0.3  # share of what the memoryless predictor gets wrong that the past must put right
+_LITTLE_GAIN = 0.02
+_TRIAL_UPDATES, _TRIAL_BATCH = 800, 64
+_MEMORYLESS_UPDATES, _MEMORYLESS_BATCH, _MEMORYLESS_VALIDATION = 300, 4096, 100_000
+_STANDARDISE_ROWS = 10_000
+
+
+class CollapseWarning(UserWarning):
+    """A reward class is never predicted: the attention is not credit."""
+
+
+class NoHistoryWarning(UserWarning):
+    """The past does not help to predict rewards: the attention is not credit."""
+
+
+class RewardBalanceWarning(UserWarning):
+    """Rewards of one sign are missing from the data."""
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What fitting found out."""
+
+    class_counts: dict[str, int]
+    """Steps by the sign of their reward."""
+    class_weights: tuple[float, float, float]
+    """w(-1), w(0), w(1) of the loss."""
+    validation: Confusion
+    """Predictions on held-out trajectories."""
+    memoryless: Confusion
+    """The same without access to earlier steps."""
+    steps: int
+    """Updates of the attempt that was kept."""
+    attempts: int
+    """Initialisations that were tried."""
+    seconds: float
+    curve: tuple[dict[str, Any], ...] = ()
+    """Training and validation loss and accuracy along the way."""
+    weight_search: tuple[dict[str, float], ...] = ()
+    """History gain of each w(0) that was tried."""
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether a class that is present is never predicted."""
+        return bool(self.validation.never_predicted)
+
+    @property
+    def history_gain(self) -> float:
+        """How much the past improves the mean accuracy over classes."""
+        return self.validation.balanced_accuracy - self.memoryless.balanced_accuracy
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        return {
+            "class_counts": self.class_counts,
+            "class_weights": list(self.class_weights),
+            "validation": self.validation.to_json(),
+            "memoryless": self.memoryless.to_json(),
+            "history_gain": self.history_gain,
+            "collapsed": self.collapsed,
+            "steps": self.steps,
+            "attempts": self.attempts,
+            "seconds": round(self.seconds, 2),
+            "curve": list(self.curve),
+            "weight_search": list(self.weight_search),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "FitReport":
+        """The inverse of ``to_json``."""
+        return cls(
+            class_counts=data["class_counts"],
+            class_weights=tuple(data["class_weights"]),
+            validation=Confusion(np.array(data["validation"]["counts"])),
+            memoryless=Confusion(np.array(data["memoryless"]["counts"])),
+            steps=data["steps"],
+            attempts=data["attempts"],
+            seconds=data["seconds"],
+            curve=tuple(data["curve"]),
+            weight_search=tuple(data["weight_search"]),
+        )
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.class_counts.items())
+        rows = [
+            f"rewards       {counts}",
+            f"accuracy      {self.validation}  (per class, held-out trajectories)",
+            f"without past  {self.memoryless}  history gain {self.history_gain:+.3f}",
+            f"weights       w(-1), w(0), w(+1) = {', '.join(f'{w:.3g}' for w in self.class_weights)}",
+            f"training      {self.steps:,} updates, {self.attempts} attempt(s), {self.seconds:.0f} s",
+        ]
+        return "\n".join(rows)
+
+
+@dataclass
+class Fitting:
+    """One call of ``fit``: the data, the choices, and how far it has come."""
+
+    data: "Trajectories"
+    specs: tuple[Spec, Spec]
+    model_options: ModelOptions
+    options: TrainingOptions
+    seed: int
+    device: torch.device
+    checkpoint: Checkpoint
+    tick: Callable[[str, int, int], None]
+    curve: list[dict[str, Any]] = field(default_factory=list)
+
+    def run(self) -> tuple[RewardPredictor, FitReport]:
+        """Fit, restarting where a class is never predicted; say so if that does not help."""
+        started = time.perf_counter()
+        counts = self._check_rewards()
+        self.tokens = Tokens.of(self.data)
+        self.train_episodes, self.validation_episodes = self.data.split_indices(self.options.validation, seed=self.seed)
+        weights, search = self._class_weights(counts)
+        self.memoryless = self._memoryless(weights)
+        best: tuple[Confusion, dict[str, Tensor], int] | None = None
+        attempt = int(self.checkpoint.state.get("attempt", 0))
+        best_before = self.checkpoint.load("overall")
+        if best_before is not None:
+            best = (
+                Confusion(np.array(self.checkpoint.state["overall_counts"])),
+                best_before,
+                self.checkpoint.state["overall_steps"],
+            )
+        while True:
+            outcome = self._attempt(attempt, weights)
+            if best is None or outcome[0].balanced_accuracy > best[0].balanced_accuracy:
+                best = outcome
+            attempt += 1
+            if not self._stuck(outcome[0]) or attempt > self.options.restarts:
+                break
+            self.checkpoint.save(
+                {
+                    **self._base_state(weights, search),
+                    "attempt": attempt,
+                    "overall_counts": best[0].counts.tolist(),
+                    "overall_steps": best[2],
+                },
+                overall=best[1],
+            )
+        confusion, tensors, steps = best
+        model = self._new_model(0)
+        model.load_state_dict(tensors)
+        report = FitReport(
+            class_counts={name: int(n) for name, n in zip(CLASS_NAMES, counts, strict=True)},
+            class_weights=weights,
+            validation=confusion,
+            memoryless=self.memoryless,
+            steps=steps,
+            attempts=attempt,
+            seconds=time.perf_counter() - started,
+            curve=tuple(self.curve),
+            weight_search=tuple(search),
+        )
+        self._warn(report)
+        self.checkpoint.discard()
+        return model, report
+
+    def _check_rewards(self) -> NDArray[np.int64]:
+        signs = np.sign(np.asarray(self.data.rewards)).astype(np.int64)
+        counts = np.bincount(signs + 1, minlength=3)
+        if counts[0] + counts[2] == 0:
+            raise ValueError(
+                f"no reward in {len(self.data):,} trajectories ({self.data.steps:,} steps): there is nothing to assign "
+                "credit for; collect with a policy that meets rewards, or with success_share"
+            )
+        if len(self.data) < 10:
+            raise ValueError(f"{len(self.data)} trajectories are too few to fit and validate on: give at least 10")
+        for index, name in ((2, "positive"), (0, "negative")):
+            if counts[index] == 0:
+                warnings.warn(
+                    f"no {name} reward in {len(self.data):,} trajectories: credit for {name} rewards cannot be learned",
+                    RewardBalanceWarning,
+                    stacklevel=5,
+                )
+        return counts
+
+    def _class_weights(self, counts: NDArray[np.int64]) -> tuple[tuple[float, float, float], list[dict[str, float]]]:
+        chosen = self.options.class_weights
+        if not isinstance(chosen, str):
+            return chosen, []
+        if chosen in CLASS_WEIGHTS:
+            return CLASS_WEIGHTS[chosen], []
+        if "weights" in self.checkpoint.state:
+            return tuple(self.checkpoint.state["weights"]), self.checkpoint.state["search"]
+        low, high = balanced_weights(int(counts[0]), int(counts[2]))
+        if counts[0] and counts[2]:
+            # Where a reward can be of either sign, telling the signs apart is what needs the past, and both have
+            # full weight: the paper's w(0) it is. Otherwise the "no" of the task is a zero, and its weight decides.
+            return (low, CLASS_WEIGHTS["paper"][1], high), []
+        search = []
+        for number, zero in enumerate(SEARCHED_ZERO_WEIGHTS):
+            self.tick(f"trying w(0) = {zero:g}", number, len(SEARCHED_ZERO_WEIGHTS))
+            search.append({"zero_weight": zero, "history_gain": self._trial((low, zero, high))})
+        best = max(search, key=lambda entry: entry["history_gain"])["zero_weight"]
+        return (low, best, high), search
+
+    def _trial(self, weights: tuple[float, float, float]) -> float:
+        """The history gain of a short training with these weights."""
+        updates = min(_TRIAL_UPDATES, self.options.planned_steps(len(self.data)))
+        options = replace(
+            self.options, steps=updates, batch_size=min(_TRIAL_BATCH, self.options.batch_size), looking_cost=0.0
+        )
+        trainer = Trainer(
+            self._new_model(0), self.tokens, self.train_episodes, weights, options, self.seed, self.device
+        )
+        trainer.train(updates)
+        confusion = trainer.evaluate(self.validation_episodes).confusion
+        return confusion.balanced_accuracy - self._memoryless(weights).balanced_accuracy
+
+    def _attempt(self, attempt: int, weights: tuple[float, float, float]) -> tuple[Confusion, dict[str, Tensor], int]:
+        """Train from one initialisation: the predictions and weights of the best look at the validation data."""
+        options = replace(self.options, steps=self.options.planned_steps(len(self.data)))
+        assert options.steps is not None
+        trainer = Trainer(
+            self._new_model(attempt), self.tokens, self.train_episodes, weights, options,
+            self.seed + 7919 * attempt, self.device,
+        )  # fmt: skip
+        best_accuracy, kept, kept_counts, kept_step, waited = 0.0, trainer.state(), np.zeros((3, 3), int), 0, 0
+        state = self.checkpoint.state
+        if state.get("in_attempt") == attempt:
+            trainer.restore(_required(self.checkpoint.load("current")), state["step"])
+            kept, kept_counts = _required(self.checkpoint.load("best")), np.array(state["kept_counts"])
+            best_accuracy, kept_step, waited = state["best_accuracy"], state["kept_step"], state["waited"]
+            self.curve = list(state["curve"])
+        while trainer.step < options.steps:
+            loss = trainer.train(min(options.evaluate_every, options.steps - trainer.step))
+            evaluation = trainer.evaluate(self.validation_episodes)
+            accuracy = evaluation.confusion.balanced_accuracy
+            waited = 0 if accuracy > best_accuracy + _TIE else waited + 1
+            best_accuracy = max(best_accuracy, accuracy)
+            if accuracy >= best_accuracy - _TIE:
+                kept, kept_counts, kept_step = trainer.state(), evaluation.confusion.counts, trainer.step
+            self.curve.append(
+                {
+                    "attempt": attempt,
+                    "step": trainer.step,
+                    "loss": loss,
+                    "validation_loss": evaluation.loss,
+                    **evaluation.confusion.to_json()["accuracy"],
+                }
+            )
+            self.tick(f"loss {loss:.4f}  accuracy {evaluation.confusion}", trainer.step, options.steps)
+            self.checkpoint.save(
+                {
+                    **self._base_state(weights, []),
+                    **{k: v for k, v in state.items() if k.startswith("overall") or k == "search"},
+                    "attempt": attempt,
+                    "in_attempt": attempt,
+                    "step": trainer.step,
+                    "best_accuracy": best_accuracy,
+                    "kept_counts": kept_counts.tolist(),
+                    "kept_step": kept_step,
+                    "waited": waited,
+                    "curve": self.curve,
+                },
+                current=trainer.state(),
+                best=kept,
+            )
+            if trainer.step >= _JUDGED_AT * options.steps and (
+                waited >= options.patience or self._stuck(Confusion(kept_counts))
+            ):
+                break
+        model = {name.removeprefix("model."): v for name, v in kept.items() if name.startswith("model.")}
+        return Confusion(kept_counts), model, kept_step
+
+    def _stuck(self, confusion: Confusion) -> bool:
+        """Whether a class is never predicted, or the past hardly helps: the plateaus that training starts on."""
+        alone = self.memoryless.balanced_accuracy
+        return bool(confusion.never_predicted) or confusion.balanced_accuracy < alone + _STUCK * (1 - alone)
+
+    def _memoryless(self, weights: tuple[float, float, float]) -> Confusion:
+        """Predictions of the same model when every step is an episode of its own."""
+        tokens = replace(self.tokens, offsets=np.arange(self.data.steps + 1))
+        rng = np.random.default_rng(self.seed)
+        train, validation = (_rows_of(self.tokens, e) for e in (self.train_episodes, self.validation_episodes))
+        options = replace(
+            self.options, steps=_MEMORYLESS_UPDATES, batch_size=_MEMORYLESS_BATCH, warmup=30, looking_cost=0.0
+        )
+        trainer = Trainer(self._new_model(0), tokens, train, weights, options, self.seed, self.device)
+        trainer.train(_MEMORYLESS_UPDATES)
+        if len(validation) > _MEMORYLESS_VALIDATION:
+            validation = rng.choice(validation, _MEMORYLESS_VALIDATION, replace=False)
+        return evaluate(trainer.model, tokens, validation, trainer.class_weights, self.device).confusion
+
+    def _new_model(self, attempt: int) -> RewardPredictor:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed + 7919 * attempt)
+            model = RewardPredictor(*self.specs, self.model_options)
+        if not hasattr(self, "_example"):
+            rng = np.random.default_rng(self.seed)
+            rows = np.sort(rng.choice(self.data.steps, min(self.data.steps, _STANDARDISE_ROWS), replace=False))
+            self._example = tuple(
+                map_nest(lambda array: as_tensor(np.asarray(array[rows])), nest)
+                for nest in (self.data.observations, self.data.actions)
+            )
+        standardise(model.observation_encoder, self._example[0])
+        standardise(model.action_encoder, self._example[1])
+        return model
+
+    def _base_state(self, weights: tuple[float, float, float], search: list[dict[str, float]]) -> dict[str, Any]:
+        return {"weights": list(weights), "search": search}
+
+    def _warn(self, report: FitReport) -> None:
+        if report.collapsed:
+            missing = [CLASS_NAMES[CLASSES.index(sign)] for sign in report.validation.never_predicted]
+            count = report.class_counts[missing[0]]
+            share = count / max(len(self.data), 1)
+            advice = (
+                "collect with success_share=0.05 or more"
+                if missing[0] == "positive" and share < 0.05
+                else "give more trajectories or more steps"
+            )
+            warnings.warn(
+                f"{' and '.join(missing)} rewards are never predicted after {report.attempts} attempts: "
+                f"their attention is not credit. {count:,} {missing[0]} rewards in {len(self.data):,} trajectories; "
+                f"{advice}",
+                CollapseWarning,
+                stacklevel=5,
+            )
+        elif report.history_gain < _LITTLE_GAIN:
+            warnings.warn(
+                f"the past improves the predictions by {report.history_gain:+.3f} only (with {report.validation}, "
+                f"without {report.memoryless}): the current observation and action give the reward away, so attention "
+                "is not credit. Hide what gives it away (secret_rl.views crops, masks or drops parts of observations), "
+                "and use data that holds failures as well as successes",
+                NoHistoryWarning,
+                stacklevel=5,
+            )
+
+
+def balanced_weights(negative: int, positive: int) -> tuple[float, float]:
+    """w(-1) and w(1) that give both signs the same say, with the paper's sum; the paper's where one is absent."""
+    if not negative or not positive:
+        return CLASS_WEIGHTS["paper"][0], CLASS_WEIGHTS["paper"][2]
+    total = 2 * CLASS_WEIGHTS["paper"][0]
+    share = float(np.clip(positive / (negative + positive), 0.02, 0.98))
+    return total * share, total * (1 - share)
+
+
+@contextmanager
+def progress_bar(show: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on standard error, as a function of (what, done, total)."""
+    if not show:
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("updates"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("fitting", total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+def fingerprint(data: "Trajectories", model: ModelOptions, training: TrainingOptions, seed: int) -> dict[str, Any]:
+    """What an unfinished fit must share with the one that takes it up."""
+    return {
+        "episodes": len(data),
+        "steps": data.steps,
+        "reward_sum": float(np.asarray(data.rewards, np.float64).sum()),
+        "model": to_json(model),
+        "training": to_json(training),
+        "seed": seed,
+    }
+
+
+def _rows_of(tokens: Tokens, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    starts, lengths = tokens.offsets[episodes], tokens.lengths[episodes]
+    return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+
+
+def _required(tensors: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    assert tensors is not None
+    return tensors
+
+
+def choose_device(name: str) -> torch.device:
+    """``"auto"``: CUDA, else MPS, else the CPU."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def open_checkpoint(folder: str | Path | None, mark: dict[str, Any]) -> Checkpoint:
+    """A place to keep an unfinished fit, or none."""
+    return Checkpoint(None if folder is None else Path(folder), mark)

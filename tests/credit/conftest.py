@@ -1,0 +1,103 @@
+"""A memory task small enough to be learned in seconds, and models for it."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from secret_rl.credit import ModelOptions, RewardPredictor, Secret, fitting
+from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.spaces import to_json
+
+FILLER, GOOD_CUE, BAD_CUE, DOOR = range(4)
+LENGTH = 8
+
+
+@contextmanager
+def single_threaded():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Sums come out the same to the last bit whatever the machine, and tiny models run faster."""
+    with single_threaded():
+        yield
+
+
+def cue_trajectories(count, seed=0, kinds=(1, -1, 0), doors=None):
+    """Episodes of 8 steps: a cue at an early step, and at the last step a door whose reward the cue decides.
+
+    ``kinds`` are the rewards that occur, equally often; without a cue the door gives nothing. Were there a cue in
+    every episode, "no good cue so far" would tell as much as the bad cue, and attention might rightly ignore it.
+    ``doors`` are the symbols of the door by reward, if they differ.
+    """
+    rng = np.random.default_rng(seed)
+    episodes = []
+    for number in range(count):
+        reward = kinds[number % len(kinds)]
+        observations = np.full(LENGTH, FILLER)
+        cue_step = int(rng.integers(LENGTH - 2))
+        observations[cue_step] = {1: GOOD_CUE, -1: BAD_CUE, 0: FILLER}[reward]
+        observations[-1] = doors[reward] if doors else DOOR
+        rewards = np.zeros(LENGTH)
+        rewards[-1] = reward
+        cue = (np.arange(LENGTH) == cue_step) & (reward != 0)
+        actions = rng.integers(0, 2, LENGTH)
+        episodes.append(
+            {
+                "observations": observations,
+                "actions": actions,
+                "rewards": rewards,
+                "terminated": True,
+                "annotations": {"cue": cue},
+            }
+        )
+    symbols = max(doors.values()) + 1 if doors else DOOR + 1
+    return Trajectories.from_episodes(
+        episodes, observation_space=spaces.Discrete(symbols), action_space=spaces.Discrete(2)
+    )
+
+
+def random_model(observation_space, action_space, seed=0, **options):
+    """A predictor whose weights, those of the sink included, are far from zero: attention has peaks."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = RewardPredictor(
+            to_json(observation_space), to_json(action_space), ModelOptions(**{"units": 16, **options})
+        )
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+    return model.eval()
+
+
+@pytest.fixture
+def cues():
+    return cue_trajectories
+
+
+@pytest.fixture
+def make_model():
+    return random_model
+
+
+@pytest.fixture(scope="session")
+def learned():
+    """A predictor that has learned the memory task; not to be changed."""
+    with single_threaded():
+        secret = Secret(units=32, steps=400, batch_size=64, evaluate_every=100, device="cpu")
+        return secret.fit(cue_trajectories(600))
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Spend no time on the memoryless twin, where its accuracy is not what is tested."""
+    monkeypatch.setattr(fitting, "_MEMORYLESS_UPDATES", 2)

@@ -1,0 +1,295 @@
+"""Credit: the attention of correctly predicted rewards, however it is computed."""
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secret_rl.credit import Attributions, attribution
+from secret_rl.credit import tokens as tokens_module
+from secret_rl.credit.attribution import attribute
+from secret_rl.credit.model import Dropout, Prediction
+from secret_rl.credit.tokens import Tokens
+from secret_rl.testing.strategies import trajectories
+from secret_rl.trajectories import Trajectories
+
+CPU = torch.device("cpu")
+
+
+def hand_made():
+    """Episodes of 2 and 5 steps; the second has a reward of 2 at step 2 and one of -1 at step 4."""
+    return Attributions(
+        episode=np.array([1, 1]),
+        step=np.array([2, 4]),
+        predicted_at=np.array([2, 4]),
+        reward=np.array([2.0, -1.0]),
+        weights=np.array([0.5, 0.25, 0.25, 0.0, 0.5, 0.0, 0.5, 0.0], np.float32),
+        offsets=np.array([0, 3, 8]),
+        rewards_seen=4,
+        lengths=np.array([2, 5]),
+    )
+
+
+def equal_credit(one, other, tolerance=1e-5):
+    for name in ("episode", "step", "predicted_at", "reward", "offsets", "lengths"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert one.rewards_seen == other.rewards_seen
+    np.testing.assert_allclose(one.weights, other.weights, rtol=0, atol=tolerance)
+
+
+def test_what_each_step_earned_worked_by_hand():
+    credit = hand_made()
+    first_episode = [0.0, 0.0]
+    second_episode = [2 * 0.5, 2 * 0.25 - 1 * 0.5, 2 * 0.25, -1 * 0.5, 0.0]
+    assert second_episode == [1.0, 0.0, 0.5, -0.5, 0.0]
+    assert credit.step_credit().tolist() == first_episode + second_episode
+    assert credit.step_credit().sum() == credit.reward.sum()
+    assert credit.row(0).tolist() == [0.5, 0.25, 0.25]
+    assert credit.row(1).tolist() == [0.0, 0.5, 0.0, 0.5, 0.0]
+    assert len(credit) == 2 and credit.coverage == 0.5
+    assert credit.summary() == '{"rows": 2, "rewards": 4, "coverage": 0.5}'
+
+
+def slow_attribute(model, data, signs):
+    """Every reward of some signs in turn, with the full prediction of its episode alone."""
+    tokens = Tokens.of(data)
+    rows = []
+    for number, episode in enumerate(data):
+        batch = tokens.batch(np.array([number]))
+        with torch.no_grad():
+            prediction = model(model.encode(batch.observations, batch.actions, Dropout(None)), batch.index)
+        for t in range(len(episode)):
+            sign = int(np.sign(episode.rewards[t]))
+            if sign in signs and int(prediction.logits[0, t].argmax()) - 1 == sign:
+                rows.append((number, t, float(episode.rewards[t]), prediction.attention[0, t, : t + 1].numpy()))
+    return rows
+
+
+KINDS = {"all": (-1, 1), "positive": (1,), "negative": (-1,)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=trajectories(), seed=st.integers(0, 99))
+@settings(max_examples=30)
+def test_rows_are_those_of_a_slow_loop_over_all_predictions(make_model, kind, data, seed):
+    model = make_model(data.observation_space, data.action_space, seed, filters=(2,))
+    credit = attribute(model, data, CPU, kind)
+    expected = slow_attribute(model, data, KINDS[kind])
+    assert len(credit) == len(expected)
+    for r, (episode, step, reward, row) in enumerate(expected):
+        assert (credit.episode[r], credit.step[r], credit.predicted_at[r]) == (episode, step, step)
+        assert credit.reward[r] == reward
+        np.testing.assert_allclose(credit.row(r), row, rtol=0, atol=1e-5)
+        assert credit.row(r).sum() == pytest.approx(1, abs=1e-5)
+    assert credit.rewards_seen == np.isin(np.sign(data.rewards), KINDS[kind]).sum()
+    np.testing.assert_array_equal(credit.lengths, data.lengths)
+
+
+@given(data=trajectories(max_episodes=8), seed=st.integers(0, 99))
+@settings(max_examples=40)
+def test_credit_adds_up_to_the_rewards_it_is_for(make_model, data, seed):
+    model = make_model(data.observation_space, data.action_space, seed, filters=(2,))
+    credit = attribute(model, data, CPU)
+    earned = credit.step_credit()
+    assert earned.shape == (data.steps,)
+    for number in range(len(data)):
+        steps = slice(int(data.offsets[number]), int(data.offsets[number + 1]))
+        assert earned[steps].sum() == pytest.approx(credit.reward[credit.episode == number].sum(), abs=1e-4)
+
+
+@given(data=trajectories(), seed=st.integers(0, 99), tolerance=st.integers(0, 2))
+@settings(max_examples=40)
+def test_a_table_of_distinct_tokens_changes_nothing(make_model, data, seed, tolerance):
+    data = data[np.arange(12) % len(data)]
+    model = make_model(data.observation_space, data.action_space, seed, filters=(2,))
+    with_table = attribute(model, data, CPU, "all", tolerance)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
+        assert Tokens.of(data).ids is None
+        equal_credit(attribute(model, data, CPU, "all", tolerance), with_table)
+
+
+@pytest.mark.parametrize("with_table", [True, False])
+@pytest.mark.parametrize("steps_at_a_time", [1, 8, 17, 100])
+def test_credit_in_small_blocks_is_that_of_one_block(learned, cues, monkeypatch, steps_at_a_time, with_table):
+    data = cues(30, seed=5)
+    if not with_table:
+        monkeypatch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
+    whole = learned.attribute(data, tolerance=1)
+    assert len(whole) > 15
+    monkeypatch.setattr(attribution, "_STEPS_AT_A_TIME", steps_at_a_time)
+    monkeypatch.setattr(attribution, "_TOKENS_AT_A_TIME", 3)
+    equal_credit(learned.attribute(data, tolerance=1), whole)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 40), st.data())
+def test_blocks_hold_whole_episodes_within_their_bound(lengths, bound, data):
+    rewards = data.draw(st.lists(st.integers(0, 3), min_size=len(lengths), max_size=len(lengths)))
+    episodes = np.repeat(np.arange(len(lengths)), rewards)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attribution, "_STEPS_AT_A_TIME", bound)
+        blocks = list(attribution._blocks(episodes, np.array(lengths)))
+    assert list(itertools.chain(*(range(*block) for block in blocks))) == list(range(len(episodes)))
+    members = [set(episodes[first:last].tolist()) for first, last in blocks]
+    assert sum(len(block) for block in members) == len(set(episodes.tolist())), "no episode is in two blocks"
+    for block in members:
+        assert len(block) == 1 or len(block) * max(lengths[e] for e in block) <= bound
+
+
+class Clairvoyant:
+    """Predicts the sign that each observation names (0, 1, 2 for -1, 0, 1) and attends evenly to earlier steps."""
+
+    def eval(self):
+        return self
+
+    def encode(self, observations, actions, dropout):
+        return observations
+
+    def predict_rows(self, tokens, index, times):
+        logits = torch.nn.functional.one_hot(tokens[index.gather(1, times)], 3).float()
+        earlier = torch.arange(index.shape[1]) < times[..., None]
+        weights = torch.cat([torch.ones_like(times)[..., None], earlier], -1).float()
+        return Prediction(logits, weights / weights.sum(-1, keepdim=True))
+
+
+def announced(*episodes):
+    """Episodes given as (predicted signs, signs of the rewards)."""
+    return Trajectories.from_episodes(
+        [
+            {"observations": np.array(p) + 1, "actions": np.zeros(len(p), int), "rewards": np.array(r, float)}
+            for p, r in episodes
+        ],
+        observation_space=spaces.Discrete(3),
+        action_space=spaces.Discrete(1),
+    )
+
+
+@pytest.mark.parametrize(("shift", "at"), [(-2, 2), (-1, 3), (0, 4), (1, 5), (2, 6)])
+@pytest.mark.parametrize("tolerance", [0, 1, 2, 3])
+def test_a_prediction_off_by_some_steps_counts_within_the_tolerance_only(shift, at, tolerance):
+    predicted, rewards = np.zeros(8, int), np.zeros(8)
+    predicted[4 + shift], rewards[4] = 1, 1
+    credit = attribute(Clairvoyant(), announced((predicted, rewards)), CPU, tolerance=tolerance)
+    assert credit.rewards_seen == 1
+    assert len(credit) == (abs(shift) <= tolerance)
+    assert credit.coverage == float(abs(shift) <= tolerance)
+    if len(credit):
+        assert (credit.step.tolist(), credit.predicted_at.tolist()) == ([4], [at])
+        assert credit.row(0).tolist() == pytest.approx([1 / at] * at + [0])
+
+
+def test_the_nearest_prediction_is_used_and_the_earlier_of_two():
+    data = announced(
+        ([1, 0, 1, 1, 0], [0, 0, 0, 1, 0]),  # its own step is right
+        ([1, 0, 1, 0, 1], [0, 0, 0, 1, 0]),  # one step before and one after
+        ([1, 0, 0, 0, 1], [0, 0, 0, 1, 0]),  # one after is nearer than three before
+        ([1, 0, 0, -1, 0], [0, 0, 0, 1, 0]),  # of the other sign, and too early
+    )
+    credit = attribute(Clairvoyant(), data, CPU, tolerance=2)
+    assert list(zip(credit.episode, credit.predicted_at, strict=True)) == [(0, 3), (1, 2), (2, 4)]
+    assert credit.coverage == 0.75
+
+
+def test_a_tolerance_reaches_past_neither_end_of_an_episode():
+    data = announced(([1, 0], [0, 0]), ([0, 0, 0], [1, 0, 1]), ([1, 1], [0, 0]))
+    assert len(attribute(Clairvoyant(), data, CPU, tolerance=5)) == 0
+    data = announced(([0, 0], [0, 0]), ([0, 1, 0], [1, 0, 1]))
+    credit = attribute(Clairvoyant(), data, CPU, tolerance=5)
+    assert (credit.step.tolist(), credit.predicted_at.tolist()) == ([0, 2], [1, 1])
+
+
+def test_rewards_of_the_kind_asked_for_have_rows():
+    data = announced(([1, -1, 0, 1], [3.0, -2.0, 1.0, 0.0]), ([-1], [-0.5]))
+    rows = {kind: attribute(Clairvoyant(), data, CPU, kind) for kind in KINDS}
+    assert {kind: credit.reward.tolist() for kind, credit in rows.items()} == {
+        "all": [3.0, -2.0, -0.5],
+        "positive": [3.0],
+        "negative": [-2.0, -0.5],
+    }
+    assert {kind: credit.coverage for kind, credit in rows.items()} == {"all": 0.75, "positive": 0.5, "negative": 1.0}
+
+
+def test_data_without_rewards_of_the_kind_has_no_rows(tmp_path):
+    credit = attribute(Clairvoyant(), announced(([0, 1], [0, 1])), CPU, "negative")
+    assert (len(credit), credit.rewards_seen, credit.coverage) == (0, 0, 0.0)
+    assert credit.step_credit().tolist() == [0, 0]
+    assert len(Attributions.load(credit.save(tmp_path / "none.npz"))) == 0
+
+
+def test_unknown_kinds_and_negative_tolerances_are_refused():
+    data = announced(([0, 1], [0, 1]))
+    with pytest.raises(ValueError, match="rewards must be one of .*'negative', 'positive'.*, got 'both'"):
+        attribute(Clairvoyant(), data, CPU, "both")
+    with pytest.raises(ValueError, match="tolerance must not be negative, got -1"):
+        attribute(Clairvoyant(), data, CPU, tolerance=-1)
+
+
+def test_saved_credit_comes_back_to_the_bit(tmp_path, learned, cues):
+    credit = learned.attribute(cues(30))
+    again = Attributions.load(credit.save(tmp_path / "new" / "credit.npz"))
+    equal_credit(again, credit, tolerance=0)
+    assert again.weights.dtype == np.float32
+    assert again.coverage == credit.coverage
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["credit.npz"]
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", None, "truncated", "pickle"])
+def test_damaged_credit_is_refused(tmp_path, content):
+    path = hand_made().save(tmp_path / "credit.npz")
+    if content is None:
+        with path.open("wb") as file:
+            np.savez(file, format=np.array("other"))
+    elif content == "truncated":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif content == "pickle":
+        with path.open("wb") as file:
+            np.savez(file, format=np.array({"evil": object()}, dtype=object))
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"credit\.npz cannot be read as attributions"):
+        Attributions.load(path)
+
+
+def test_missing_credit_is_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        Attributions.load(tmp_path / "nowhere.npz")
+
+
+def test_credit_that_cannot_be_saved_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = hand_made().save(tmp_path / "credit.npz")
+    before = path.read_bytes()
+
+    def no_space_left(file, **arrays):
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", no_space_left)
+    with pytest.raises(OSError, match="No space"):
+        hand_made().save(path)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"credit.npz": before}
+
+
+def test_a_table_needs_pandas_and_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install pandas"):
+        hand_made().to_pandas()
+
+
+def test_a_table_has_a_line_for_each_weight_above_the_threshold(monkeypatch):
+    class Pandas:
+        DataFrame = dict
+
+    monkeypatch.setitem(sys.modules, "pandas", Pandas)
+    table = hand_made().to_pandas(threshold=0.25)
+    assert {name: list(column) for name, column in table.items()} == {
+        "episode": [1, 1, 1],
+        "reward_step": [2, 4, 4],
+        "reward": [2.0, -1.0, -1.0],
+        "step": [0, 1, 3],
+        "weight": [0.5, 0.5, 0.5],
+    }
