@@ -17,8 +17,8 @@ def result(quick: bool) -> Result:
         cells=[Cell("3T1P", source("3T1P", quick), targets, options(quick))],
         seeds=1 if quick else 3,
         note=(
-            "The paper shows similar peaks in all three. With inverted controls a model that reads pairs of observation "
-            "and action reads them wrongly: that row says so."
+            "The paper shows similar peaks in all three. With inverted controls, a model that reads observations and "
+            "actions together reads them wrongly: that row says so."
         ),
     )
 

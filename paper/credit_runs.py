@@ -14,6 +14,7 @@ import numpy as np
 
 import secret_rl as srl
 from secret_rl.credit import CollapseWarning
+from secret_rl.files import replace_text
 
 RESULTS = Path(__file__).parent / "results"
 DATA = Path("runs/paper/data")
@@ -108,7 +109,7 @@ def run(result: Result, command: str, device: str = "auto") -> Path:
             outcome = _fit_and_judge(cell, seed, device)
             record["runs"].append({"label": cell.label, "seed": seed, "settings": settings, **outcome})
             record |= {"command": command, "date": datetime.now(UTC).date().isoformat()}
-            _write(result.path, record)
+            replace_text(result.path, json.dumps(record, indent=1) + "\n")
             print(f"  {cell.label}, seed {seed}: {_line(outcome)}", flush=True)
     return result.path
 
@@ -149,6 +150,9 @@ def table(result: Result, metrics: Sequence[str] = ("accuracy", "precision", "re
     lines += ["| " + " | ".join(header) + " |", "| " + " | ".join(["---"] * len(header)) + " |"]
     for cell in result.cells:
         runs = _runs_of(record, cell)
+        if not runs:
+            lines.append(f"| {cell.label} | not run |" + " |" * (len(header) - 2))
+            continue
         for target in cell.targets:
             printed = result.printed.get(cell.label if len(cell.targets) == 1 else target, {})
             row = [cell.label, target, f"{len(runs)} ({sum(r['fit']['collapsed'] for r in runs)})"]
@@ -180,10 +184,11 @@ def figure(result: Result, metrics: Sequence[str] = ("precision", "recall"), xla
     record = json.loads(result.path.read_text(encoding="utf-8"))
     canvas = Figure(figsize=(6, 3.2), layout="constrained")
     axes = canvas.add_subplot()
-    labels = [cell.label for cell in result.cells]
+    cells = [cell for cell in result.cells if _runs_of(record, cell)]
+    labels = [cell.label for cell in cells]
     for shift, metric in enumerate(metrics):
-        target = next(iter(result.cells[0].targets))
-        values = [[r["targets"][target][metric] for r in _runs_of(record, cell)] for cell in result.cells]
+        target = next(iter(cells[0].targets))
+        values = [[r["targets"][target][metric] for r in _runs_of(record, cell)] for cell in cells]
         means = [float(np.mean(v)) for v in values]
         bounds = np.array([_bootstrap(v) for v in values]).T
         errors = np.abs(bounds - means)
@@ -214,6 +219,8 @@ def concentration_figure(result: Result) -> Path:
         means = [np.mean([row[str(d)] for row in rows]) for d in distances]
         axes.bar(distances, means, color="#0072B2")
         axes.set(title=target, xlabel="steps from the nearest switch")
+        if not any(means):
+            axes.text(0.5, 0.5, "no positive reward\npredicted correctly", ha="center", transform=axes.transAxes)
     panels[0].set_ylabel("attention")
     return _save(canvas, result.name)
 
@@ -267,10 +274,3 @@ def _machine(device: Any) -> str:
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads, PyTorch {torch.__version__}"
-
-
-def _write(path: Path, record: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.writing")
-    temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)

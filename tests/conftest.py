@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: threads that wait for each other would only spin
 
 settings.register_profile(
     "default",

@@ -5,8 +5,11 @@ import os
 import pty
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
+import numpy as np
+import pandas
 import pytest
 
 import secret_rl as srl
@@ -20,7 +23,7 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"secret-rl {srl.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["collect", "info", "play", "demo"])
+@pytest.mark.parametrize("command", ["collect", "info", "play", "fit", "attribute", "quality", "paper", "demo"])
 def test_help_explains_every_option(command, capsys):
     with pytest.raises(SystemExit) as leaving:
         main([command, "--help"])
@@ -29,7 +32,10 @@ def test_help_explains_every_option(command, capsys):
     from secret_rl import cli
 
     for option in cli._COMMANDS[command].__dataclass_fields__:
-        assert f"--{option.replace('_', '-')}" in shown or option in ("env", "data")
+        assert f"--{option.replace('_', '-')}" in shown or option in ("env", "data", "model", "training", "names")
+    if command == "fit":
+        for option in (*cli.ModelOptions.__dataclass_fields__, *cli.TrainingOptions.__dataclass_fields__):
+            assert f"--{option.replace('_', '-')}" in shown
 
 
 def test_collect_is_the_library_call(tmp_path, capsys):
@@ -122,3 +128,42 @@ def test_demo_leaves_data_and_a_picture(tmp_path, capsys):
     assert len(srl.Trajectories.load(tmp_path / "mazes")) == 400
     assert (tmp_path / "maze.png").read_bytes().startswith(b"\x89PNG")
     assert main(["demo", "--out", str(tmp_path), "--episodes", "400", "--quiet"]) == 0, "can be run again"
+
+
+def test_fit_attribute_and_quality_are_the_library_calls(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {"size": 3, "triggers": 1, "prizes": 1, "max_steps": 12}
+    data = srl.collect("secret_rl/Triggers-v0", 300, success_share=0.3, env_options=options)
+    data.save("mazes")
+    fit = ["fit", "mazes", "--out", "m.safetensors", "--steps", "60", "--units", "16", "--batch-size", "32"]
+    with warnings.catch_warnings(action="ignore"):  # so short a fit may be warned of
+        assert main([*fit, "--evaluate-every", "30", "--restarts", "0", "--device", "cpu", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    with warnings.catch_warnings(action="ignore"):
+        expected = srl.Secret(steps=60, units=16, batch_size=32, evaluate_every=30, restarts=0, device="cpu").fit(data)
+    assert report["validation"] == expected.report.to_json()["validation"]
+    assert main(["attribute", "m.safetensors", "mazes", "--out", "a.npz", "--device", "cpu"]) == 0
+    ours = srl.Attributions.load("a.npz")
+    np.testing.assert_array_equal(ours.weights, expected.attribute(data).weights)
+    assert main(["attribute", "m.safetensors", "mazes", "--out", "a.csv", "--threshold", "0.1", "--device", "cpu"]) == 0
+    table = ours.to_pandas(0.1)
+    written = pandas.read_csv("a.csv")
+    assert list(written.columns) == list(table.columns)
+    assert len(written) == len(table) > 0
+    capsys.readouterr()
+    assert main(["quality", "m.safetensors", "mazes", "--json", "--device", "cpu"]) == 0
+    quality = json.loads(capsys.readouterr().out)
+    assert quality["recall"] == srl.credit_quality(expected.attribute(data, rewards="positive"), data).recall
+    assert main(["quality", "mazes/rewards.npy", "mazes"]) == 1
+    assert "not a readable safetensors file" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.npz", "m.safetensors", "mazes"]
+
+
+def test_paper_is_run_from_a_clone(tmp_path):
+    root = Path(__file__).parent.parent
+    done = subprocess.run([COMMAND, "paper", "maze"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "root of a clone" in done.stderr
+    done = subprocess.run([COMMAND, "paper", "nothing"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "no such result: nothing; choose from maze, credit_quality" in done.stderr

@@ -30,7 +30,7 @@ def test_quickstart_is_short():
 def test_commands_run(tmp_path):
     lines = [line.split("#")[0].strip() for block in blocks("console") for line in block.splitlines()]
     commands = [shlex.split(line) for line in lines if line.startswith("secret-rl")]
-    assert [command[1] for command in commands] == ["collect", "info", "play"]
+    assert {command[1] for command in commands} == {"collect", "info", "fit", "quality", "attribute", "play"}
     for command in commands:
         subprocess.run(
             [Path(sys.executable).parent / command[0], *command[1:]],

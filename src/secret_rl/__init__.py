@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from secret_rl.trajectories.minari import to_minari as to_minari
     from secret_rl.trajectories.sb3 import from_replay_buffer as from_replay_buffer
     from secret_rl.trajectories.sb3 import from_rollout_buffer as from_rollout_buffer
+    from secret_rl.views import CropView as CropView
+    from secret_rl.views import DropView as DropView
+    from secret_rl.views import MaskView as MaskView
+    from secret_rl.views import VectorViewObservation as VectorViewObservation
+    from secret_rl.views import ViewObservation as ViewObservation
+    from secret_rl.views import apply_view as apply_view
 
 __version__ = VERSION
 
@@ -28,6 +34,12 @@ _HOMES = {
     "Attributions": "secret_rl.credit",
     "Secret": "secret_rl.credit",
     "credit_quality": "secret_rl.evaluation",
+    "CropView": "secret_rl.views",
+    "DropView": "secret_rl.views",
+    "MaskView": "secret_rl.views",
+    "VectorViewObservation": "secret_rl.views",
+    "ViewObservation": "secret_rl.views",
+    "apply_view": "secret_rl.views",
     "Episode": "secret_rl.trajectories",
     "Recorder": "secret_rl.trajectories",
     "StoreError": "secret_rl.trajectories",

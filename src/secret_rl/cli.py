@@ -212,7 +212,7 @@ class Attribute:
         data = secret_rl.Trajectories.load(self.data)
         attributions = secret.attribute(data, rewards=self.rewards, tolerance=self.tolerance)
         if self.out.suffix == ".csv":
-            attributions.to_pandas(self.threshold).to_csv(self.out, index=False)
+            attributions.to_csv(self.out, self.threshold)
         else:
             attributions.save(self.out)
         print(
@@ -264,12 +264,12 @@ class Paper:
 
     def run(self) -> None:
         """Hand over to the paper package of the clone."""
-        try:
-            paper = import_module("paper.__main__")
-        except ModuleNotFoundError as missing:
-            raise ModuleNotFoundError(
+        if not Path("paper", "__main__.py").is_file():
+            raise FileNotFoundError(
                 "the paper's results are run from the root of a clone of the repository, where the paper folder is"
-            ) from missing
+            )
+        sys.path.insert(0, str(Path.cwd()))
+        paper = import_module("paper.__main__")
         paper.main([*self.names, *(["--quick"] if self.quick else [])])
 
 

@@ -1,6 +1,6 @@
 """Who earned each reward: attention of correctly predicted rewards over the steps up to them."""
 
-import json
+import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +13,14 @@ from torch import Tensor
 
 from secret_rl.credit.model import Dropout, RewardPredictor
 from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
+from secret_rl.files import replacing
 
 if TYPE_CHECKING:
     import pandas
 
     from secret_rl.trajectories import Trajectories
 
-_STEPS_AT_A_TIME = 1 << 15  # bounds memory whatever the number and length of trajectories
+_STEPS_AT_A_TIME = 1 << 13  # bounds memory whatever the number and length of trajectories; fits in caches
 _TOKENS_AT_A_TIME = 1 << 13
 _FORMAT = "secret-rl attributions 1"
 KINDS = {"positive": (1,), "negative": (-1,), "all": (-1, 1)}
@@ -71,34 +72,40 @@ class Attributions:
         earned = self.weights * np.repeat(self.reward, counts)
         return np.asarray(np.bincount(rows, weights=earned, minlength=int(starts[-1])), np.float64)
 
+    def columns(self, threshold: float = 0.0) -> dict[str, NDArray[Any]]:
+        """A long table (episode, reward_step, reward, step, weight), weights above the threshold only."""
+        kept = np.flatnonzero(self.weights > threshold)
+        row = np.repeat(np.arange(len(self)), np.diff(self.offsets))[kept]
+        return {
+            "episode": self.episode[row],
+            "reward_step": self.step[row],
+            "reward": self.reward[row],
+            "step": kept - self.offsets[row],
+            "weight": self.weights[kept],
+        }
+
     def to_pandas(self, threshold: float = 0.0) -> "pandas.DataFrame":
-        """A table of (episode, reward_step, reward, step, weight), weights above the threshold only."""
+        """The table of ``columns`` as a data frame."""
         try:
             import pandas
         except ModuleNotFoundError as missing:
-            raise ModuleNotFoundError("to_pandas needs pandas: pip install pandas") from missing
-        counts = np.diff(self.offsets)
-        row = np.repeat(np.arange(len(self)), counts)
-        kept = np.flatnonzero(self.weights > threshold)
-        row = row[kept]
-        return pandas.DataFrame(
-            {
-                "episode": self.episode[row],
-                "reward_step": self.step[row],
-                "reward": self.reward[row],
-                "step": kept - self.offsets[row],
-                "weight": self.weights[kept],
-            }
-        )
+            raise ModuleNotFoundError('to_pandas needs the report extra: pip install "secret-rl[report]"') from missing
+        return pandas.DataFrame(self.columns(threshold))
+
+    def to_csv(self, path: str | Path, threshold: float = 0.0) -> Path:
+        """Write the table of ``columns``, whole or not at all."""
+        columns = self.columns(threshold)
+        with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+        return Path(path)
 
     def save(self, path: str | Path) -> Path:
         """Write one ``.npz`` file, whole or not at all."""
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.writing")
-        with temporary.open("wb") as file:
+        with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, format=np.array(_FORMAT), **self._arrays())
-        temporary.replace(path)
         return path
 
     @classmethod
@@ -117,10 +124,6 @@ class Attributions:
 
     def _arrays(self) -> dict[str, Any]:
         return {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
-
-    def summary(self) -> str:
-        """How many rewards have a row, as JSON."""
-        return json.dumps({"rows": len(self), "rewards": self.rewards_seen, "coverage": self.coverage})
 
 
 @torch.no_grad()

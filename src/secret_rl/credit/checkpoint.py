@@ -1,11 +1,12 @@
 """An unfinished fit on disk: tensors in safetensors files, everything else in one JSON file that names them."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+
+from secret_rl.files import replace_text, replacing
 
 _STATE = "state.json"
 
@@ -35,13 +36,10 @@ class Checkpoint:
         files = dict(self.state.get("files", {}))
         for name, values in tensors.items():
             files[name] = f"{name}-{self._number}.safetensors"
-            save_file(values, self._folder / files[name])
-            _flush(self._folder / files[name])
+            with replacing(self._folder / files[name]) as temporary:
+                save_file(values, temporary)
         self.state = {**state, "files": files, "number": self._number, "fingerprint": self._fingerprint}
-        temporary = self._folder / f".{_STATE}.writing"
-        temporary.write_text(json.dumps(self.state), encoding="utf-8")
-        _flush(temporary)
-        temporary.replace(self._folder / _STATE)
+        replace_text(self._folder / _STATE, json.dumps(self.state))
         for path in self._folder.glob("*.safetensors"):
             if path.name not in files.values():
                 path.unlink()
@@ -81,8 +79,3 @@ class Checkpoint:
                 "choose another folder, or delete it"
             )
         self.state, self._number = state, state["number"]
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

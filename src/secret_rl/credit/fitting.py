@@ -2,8 +2,6 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +25,7 @@ from secret_rl.credit.options import (
 )
 from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
 from secret_rl.credit.training import Trainer, evaluate
+from secret_rl.progress import Tick
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
@@ -138,7 +137,7 @@ class Fitting:
     seed: int
     device: torch.device
     checkpoint: Checkpoint
-    tick: Callable[[str, int, int], None]
+    tick: Tick
     curve: list[dict[str, Any]] = field(default_factory=list)
 
     def run(self) -> tuple[RewardPredictor, FitReport]:
@@ -372,27 +371,6 @@ def balanced_weights(negative: int, positive: int) -> tuple[float, float]:
     total = 2 * CLASS_WEIGHTS["paper"][0]
     share = float(np.clip(positive / (negative + positive), 0.02, 0.98))
     return total * share, total * (1 - share)
-
-
-@contextmanager
-def progress_bar(show: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on standard error, as a function of (what, done, total)."""
-    if not show:
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("updates"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("fitting", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
 
 
 def fingerprint(data: "Trajectories", model: ModelOptions, training: TrainingOptions, seed: int) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """SECRET: credit learned offline from trajectories, read out from attention."""
 
 import json
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +16,14 @@ from secret_rl.credit.fitting import (
     choose_device,
     fingerprint,
     open_checkpoint,
-    progress_bar,
 )
 from secret_rl.credit.measures import Confusion
 from secret_rl.credit.model import RewardPredictor
 from secret_rl.credit.options import ModelOptions, TrainingOptions, to_json
 from secret_rl.credit.tokens import Tokens
 from secret_rl.credit.training import evaluate
+from secret_rl.files import replacing
+from secret_rl.progress import progress_bar
 from secret_rl.version import VERSION
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class Secret:
         """
         self._specs = _specs_of(data)
         mark = fingerprint(data, self.model_options, self.training_options, self.seed)
-        show = sys.stderr.isatty() if progress is None else progress
-        with progress_bar(show) as tick, _precise_enough(self.device):
+        with progress_bar(progress, "updates") as tick, _precise_enough(self.device):
             fitting = Fitting(
                 data, self._specs, self.model_options, self.training_options, self.seed, self.device,
                 open_checkpoint(checkpoint, mark), tick,
@@ -106,7 +105,6 @@ class Secret:
         from safetensors.torch import save_file
 
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         description = {
             "format": _FORMAT,
             "version": _FORMAT_VERSION,
@@ -119,9 +117,8 @@ class Secret:
             "report": self.report.to_json(),
         }
         weights = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
-        temporary = path.with_name(f".{path.name}.writing")
-        save_file(weights, temporary, metadata={"secret_rl": json.dumps(description)})
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            save_file(weights, temporary, metadata={"secret_rl": json.dumps(description)})
         return path
 
     @classmethod

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.files import replacing
+
 try:
     from PIL import Image
 except ModuleNotFoundError as missing:
@@ -15,7 +17,6 @@ except ModuleNotFoundError as missing:
 def save_frames(frames: "list[NDArray[Any]]", path: str | Path, gap: int = 16) -> Path:
     """Write RGB frames of one height side by side as a PNG, on a white ground."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     height = max(frame.shape[0] for frame in frames)
     width = sum(frame.shape[1] for frame in frames) + gap * (len(frames) - 1)
     sheet = np.full((height, width, 3), 255, np.uint8)
@@ -23,7 +24,6 @@ def save_frames(frames: "list[NDArray[Any]]", path: str | Path, gap: int = 16) -
     for frame in frames:
         sheet[: frame.shape[0], left : left + frame.shape[1]] = frame
         left += frame.shape[1] + gap
-    temporary = path.with_name(f".{path.name}.writing")
-    Image.fromarray(sheet).save(temporary, format="PNG")
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        Image.fromarray(sheet).save(temporary, format="PNG")
     return path

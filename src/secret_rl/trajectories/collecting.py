@@ -1,9 +1,7 @@
 """``collect``: a policy and an environment become trajectories."""
 
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from secret_rl.progress import Tick, progress_bar
 from secret_rl.trajectories.building import annotation_names, env_meta
 from secret_rl.trajectories.selection import Selection
 from secret_rl.trajectories.sources import CompiledSource, EnvSource, Source, VectorSource
@@ -88,7 +85,8 @@ def collect(
             "success_share": success_share,
             "episodes": episodes,
         }
-        with _bar(progress, episodes) as tick:
+        with progress_bar(progress, "episodes") as bar:
+            tick = partial(_show, bar)
             if out is None:
                 return _in_memory(source, selection, meta, tick)
             return _on_disk(source, selection, meta, tick, Path(out), overwrite)
@@ -196,23 +194,6 @@ def _take_up(writer: StoreWriter, selection: Selection, meta: dict[str, Any]) ->
     selection.drawn = writer.progress["drawn"]
 
 
-@contextmanager
-def _bar(progress: bool | None, episodes: int) -> Iterator[Callable[[Selection], None]]:
-    """A progress bar on standard error, as a function to call with the selection."""
-    if progress is None:
-        progress = sys.stderr.isatty()
-    if not progress:
-        yield lambda _: None
-        return
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"),
-        TextColumn("{task.fields[drawn]}"), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("collecting", total=episodes, drawn="")
-
-        def tick(selection: Selection) -> None:
-            drawn = f"of {selection.drawn:,} drawn" if selection.success_share is not None else ""
-            bar.update(task, completed=selection.kept, drawn=drawn)
-
-        yield tick
+def _show(bar: Tick, selection: Selection) -> None:
+    drawn = f"{selection.drawn:,} drawn" if selection.success_share is not None else ""
+    bar(drawn, selection.kept, selection.episodes)

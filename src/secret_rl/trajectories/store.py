@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from secret_rl.files import replace_text
 from secret_rl.trajectories import spaces
 from secret_rl.trajectories.nested import Array
 from secret_rl.trajectories.types import Trajectories
@@ -330,12 +331,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=1, allow_nan=False)
     except (TypeError, ValueError) as bad:
         raise ValueError(f"cannot write {path.name}: {bad}; meta and options must be JSON values") from bad
-    temporary = path.with_name(f".{path.name}.writing")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    replace_text(path, text)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
