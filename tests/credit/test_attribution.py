@@ -195,9 +195,14 @@ def test_the_nearest_prediction_is_used_and_the_earlier_of_two():
     assert credit.coverage == 0.75
 
 
-def test_a_tolerance_reaches_past_neither_end_of_an_episode():
+@pytest.mark.parametrize("with_table", [True, False])
+def test_a_tolerance_reaches_past_neither_end_of_an_episode(monkeypatch, with_table):
+    if not with_table:
+        monkeypatch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
     data = announced(([1, 0], [0, 0]), ([0, 0, 0], [1, 0, 1]), ([1, 1], [0, 0]))
     assert len(attribute(Clairvoyant(), data, CPU, tolerance=5)) == 0
+    padded = announced(([1, 0, 0], [0, 0, 1]), ([0] * 6, [0, 0, 1, 0, 0, 0]))
+    assert len(attribute(Clairvoyant(), padded, CPU, tolerance=1)) == 0
     data = announced(([0, 0], [0, 0]), ([0, 1, 0], [1, 0, 1]))
     credit = attribute(Clairvoyant(), data, CPU, tolerance=5)
     assert (credit.step.tolist(), credit.predicted_at.tolist()) == ([0, 2], [1, 1])

@@ -249,6 +249,16 @@ def test_a_convolution_over_the_whole_picture_is_one_matrix_product():
     torch.testing.assert_close(encoder(pictures), encoder.dense(features).relu(), rtol=1e-5, atol=1e-6)
 
 
+def test_larger_pictures_are_convolved_as_pytorch_does():
+    encoder = ImageEncoder(to_json(spaces.Box(0, 255, (5, 4, 2), np.uint8)), units=8, filters=(3, 6))
+    pictures = torch.randint(0, 256, (6, 5, 4, 2), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    features = pictures.permute(0, 3, 1, 2) / 255
+    first, second = (layer for layer in encoder.convolutions if isinstance(layer, torch.nn.Conv2d))
+    features = torch.nn.functional.conv2d(features, first.weight, first.bias).relu()
+    features = torch.nn.functional.conv2d(features, second.weight, second.bias, padding=1).relu().flatten(1)
+    torch.testing.assert_close(encoder(pictures), encoder.dense(features).relu(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(3, 3), (3, 3, 1), (3, 20, 3), (16, 16, 3), (17, 20), (84, 84, 4)])
 @pytest.mark.parametrize("filters", [(4,), (4, 6), (4, 6, 8)])
 def test_pictures_of_any_size_and_any_number_of_convolutions_are_encoded(shape, filters):

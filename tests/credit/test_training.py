@@ -126,6 +126,18 @@ def test_dropout_and_shifted_positions_are_what_is_random_in_an_update(make_trai
     assert (losses[0] != losses[2]) == varies
 
 
+def test_every_update_draws_anew(make_trainer, monkeypatch):
+    real, drawn = Trainer.loss, []
+    monkeypatch.setattr(
+        Trainer,
+        "loss",
+        lambda self, batch, generator: (drawn.append(generator.initial_seed()), real(self, batch, generator))[1],
+    )
+    for seed in range(3):
+        make_trainer(seed).train(8)
+    assert len(set(drawn)) == 24
+
+
 @pytest.mark.parametrize("steps_at_a_time", [1, 20, 1 << 16])
 def test_evaluation_equals_a_loop_over_episodes(cues, make_model, monkeypatch, steps_at_a_time):
     monkeypatch.setattr(training, "_EVALUATION_BATCH_STEPS", steps_at_a_time)
