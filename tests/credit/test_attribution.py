@@ -52,7 +52,6 @@ def test_what_each_step_earned_worked_by_hand():
     assert credit.row(0).tolist() == [0.5, 0.25, 0.25]
     assert credit.row(1).tolist() == [0.0, 0.5, 0.0, 0.5, 0.0]
     assert len(credit) == 2 and credit.coverage == 0.5
-    assert credit.summary() == '{"rows": 2, "rewards": 4, "coverage": 0.5}'
 
 
 def slow_attribute(model, data, signs):
@@ -154,7 +153,8 @@ class Clairvoyant:
         logits = torch.nn.functional.one_hot(tokens[index.gather(1, times)], 3).float()
         earlier = torch.arange(index.shape[1]) < times[..., None]
         weights = torch.cat([torch.ones_like(times)[..., None], earlier], -1).float()
-        return Prediction(logits, weights / weights.sum(-1, keepdim=True))
+        weights = weights / weights.sum(-1, keepdim=True)
+        return Prediction(logits, weights, weights.log())
 
 
 def announced(*episodes):
@@ -279,18 +279,24 @@ def test_credit_that_cannot_be_saved_leaves_the_old_file_and_nothing_else(tmp_pa
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"credit.npz": before}
 
 
-def test_a_table_needs_pandas_and_says_so(monkeypatch):
+def test_a_data_frame_needs_pandas_and_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install pandas"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install .secret-rl\[report\]"):
         hand_made().to_pandas()
 
 
-def test_a_table_has_a_line_for_each_weight_above_the_threshold(monkeypatch):
+def test_a_table_has_a_line_for_each_weight_above_the_threshold(tmp_path, monkeypatch):
     class Pandas:
         DataFrame = dict
 
     monkeypatch.setitem(sys.modules, "pandas", Pandas)
-    table = hand_made().to_pandas(threshold=0.25)
+    table = hand_made().columns(threshold=0.25)
+    assert {name: list(column) for name, column in hand_made().to_pandas(0.25).items()} == {
+        name: list(column) for name, column in table.items()
+    }
+    lines = hand_made().to_csv(tmp_path / "credit.csv", 0.25).read_text().splitlines()
+    assert lines == ["episode,reward_step,reward,step,weight", "1,2,2.0,0,0.5", "1,4,-1.0,1,0.5", "1,4,-1.0,3,0.5"]
+    assert len(hand_made().columns()["weight"]) == 5, "by default every step with any weight"
     assert {name: list(column) for name, column in table.items()} == {
         "episode": [1, 1, 1],
         "reward_step": [2, 4, 4],

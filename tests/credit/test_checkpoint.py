@@ -10,7 +10,7 @@ import textwrap
 import pytest
 import torch
 
-from secret_rl.credit import CLASS_WEIGHTS, Secret, checkpoint
+from secret_rl.credit import CLASS_WEIGHTS, Secret
 from secret_rl.credit.checkpoint import Checkpoint, CheckpointError
 
 MARK = {"seed": 0, "model": {"units": 8, "filters": (2,)}}
@@ -92,17 +92,46 @@ def test_a_fit_stopped_after_any_save_goes_on_to_the_same_weights_and_report(tmp
     assert len(calls) == saves, "every save was tried"
 
 
-@pytest.mark.parametrize("flushed", range(1, 10))
-def test_a_fit_stopped_in_the_middle_of_a_save_goes_on_to_the_same_weights(tmp_path, monkeypatch, cues, flushed):
-    data, folder = cues(40, doors=DOORS), tmp_path / "unfinished"
-    with monkeypatch.context() as patch:
-        stop_after(patch, flushed, checkpoint, "_flush")
-        with pytest.raises(Stopped):
-            Secret(**PLAIN).fit(data, checkpoint=folder)
-    assert any(folder.iterdir())
-    resumed = Secret(**PLAIN).fit(data, checkpoint=folder)
-    assert same_weights(resumed, Secret(**PLAIN).fit(data))
-    assert not folder.exists()
+def test_a_fit_killed_in_the_middle_of_a_save_goes_on_to_the_same_weights(tmp_path, cues):
+    """Killed with each of the first files written but not yet in its place."""
+    data, files = cues(40, doors=DOORS), 6
+    script = textwrap.dedent(
+        """
+        import json, os, signal, sys
+        import torch, torch._dynamo, safetensors.torch  # imported once, not in each fork
+        import secret_rl as srl
+        from secret_rl.credit import fitting
+        torch.set_num_threads(1)
+        fitting._MEMORYLESS_UPDATES = 2
+        data = srl.Trajectories.load(sys.argv[1])
+        root, options, files = sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
+        for last in range(1, files + 1):
+            if os.fork() == 0:
+                real, calls = os.fsync, []
+                def kill(file):
+                    real(file)
+                    calls.append(1)
+                    if len(calls) == last:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                os.fsync = kill
+                srl.Secret(**options).fit(data, checkpoint=f"{root}/{last}")
+                os._exit(0)
+            print(os.waitstatus_to_exitcode(os.wait()[1]))
+        """
+    )
+    stored = data.save(tmp_path / "data")
+    command = [sys.executable, "-c", script, str(stored), str(tmp_path), json.dumps(PLAIN), str(files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * files, done.stderr
+    undisturbed = Secret(**PLAIN).fit(data)
+    left = []
+    for number in range(1, files + 1):
+        folder = tmp_path / str(number)
+        assert any(folder.iterdir())
+        assert same_weights(Secret(**PLAIN).fit(data, checkpoint=folder), undisturbed)
+        left += [str(path.relative_to(tmp_path)) for path in folder.glob("*")]
+        assert left or not folder.exists()
+    assert not left, f"left behind: {left}"
 
 
 def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
@@ -111,8 +140,10 @@ def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
         """
         import json, sys, time, torch
         import secret_rl as srl
+        from secret_rl.credit import fitting
         from secret_rl.credit.checkpoint import Checkpoint
         torch.set_num_threads(1)
+        fitting._MEMORYLESS_UPDATES = 2
         real, saves = Checkpoint.save, []
         def save_and_wait(self, *args, **tensors):
             real(self, *args, **tensors)

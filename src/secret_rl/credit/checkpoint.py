@@ -35,12 +35,12 @@ class Checkpoint:
         self._number += 1
         files = dict(self.state.get("files", {}))
         for name, values in tensors.items():
-            files[name] = f"{name}-{self._number}.safetensors"
+            files[name] = f"checkpoint-{name}-{self._number}.safetensors"
             with replacing(self._folder / files[name]) as temporary:
                 save_file(values, temporary)
         self.state = {**state, "files": files, "number": self._number, "fingerprint": self._fingerprint}
         replace_text(self._folder / _STATE, json.dumps(self.state))
-        for path in self._folder.glob("*.safetensors"):
+        for path in self._folder.glob("checkpoint-*.safetensors"):
             if path.name not in files.values():
                 path.unlink()
 
@@ -49,24 +49,31 @@ class Checkpoint:
         file = self.state.get("files", {}).get(name)
         if file is None or self._folder is None:
             return None
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        return load_file(self._folder / Path(file).name)
+        path = self._folder / Path(file).name
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError) as broken:
+            raise CheckpointError(f"{path} is damaged ({broken}): delete the folder and fit again") from broken
 
     def discard(self) -> None:
         """The fit is finished: leave nothing behind."""
         if self._folder is None or not self._folder.is_dir():
             return
-        for path in [*self._folder.glob("*.safetensors"), self._folder / _STATE]:
-            path.unlink(missing_ok=True)
+        partial = (f".{_STATE}.writing-*", ".checkpoint-*.safetensors.writing-*")  # left by a killed process
+        for pattern in (_STATE, "checkpoint-*.safetensors", *partial):
+            for path in self._folder.glob(pattern):
+                path.unlink(missing_ok=True)
         if not any(self._folder.iterdir()):
             self._folder.rmdir()
 
     def _open(self, folder: Path) -> None:
         try:
             state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-            before = state["fingerprint"]
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as broken:
+            before, number = dict(state["fingerprint"]), int(state["number"])
+        except (ValueError, KeyError, TypeError) as broken:
             raise CheckpointError(
                 f"{folder / _STATE} is damaged ({broken!r}): delete the folder and fit again"
             ) from broken
@@ -78,4 +85,4 @@ class Checkpoint:
                 f"{folder} is an unfinished fit with another {', '.join(changed)}: repeat that call to finish it, "
                 "choose another folder, or delete it"
             )
-        self.state, self._number = state, state["number"]
+        self.state, self._number = state, number

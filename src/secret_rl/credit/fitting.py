@@ -146,7 +146,9 @@ class Fitting:
         counts = self._check_rewards()
         self.tokens = Tokens.of(self.data)
         self.train_episodes, self.validation_episodes = self.data.split_indices(self.options.validation, seed=self.seed)
-        weights, search = self._class_weights(counts)
+        self._check_held_out(counts)
+        weights, self.search = self._class_weights(counts)
+        self.curve = list(self.checkpoint.state.get("curve", []))
         self.memoryless = self._memoryless(weights)
         best: tuple[Confusion, dict[str, Tensor], int] | None = None
         attempt = int(self.checkpoint.state.get("attempt", 0))
@@ -166,7 +168,7 @@ class Fitting:
                 break
             self.checkpoint.save(
                 {
-                    **self._base_state(weights, search),
+                    **self._base_state(weights),
                     "attempt": attempt,
                     "overall_counts": best[0].counts.tolist(),
                     "overall_steps": best[2],
@@ -185,7 +187,7 @@ class Fitting:
             attempts=attempt,
             seconds=time.perf_counter() - started,
             curve=tuple(self.curve),
-            weight_search=tuple(search),
+            weight_search=tuple(self.search),
         )
         self._warn(report)
         self.checkpoint.discard()
@@ -206,7 +208,7 @@ class Fitting:
                 warnings.warn(
                     f"no {name} reward in {len(self.data):,} trajectories: credit for {name} rewards cannot be learned",
                     RewardBalanceWarning,
-                    stacklevel=5,
+                    stacklevel=4,
                 )
         return counts
 
@@ -252,13 +254,14 @@ class Fitting:
             self.seed + 7919 * attempt, self.device,
         )  # fmt: skip
         best_accuracy, kept, kept_counts, kept_step, waited = 0.0, trainer.state(), np.zeros((3, 3), int), 0, 0
+        over = False
         state = self.checkpoint.state
         if state.get("in_attempt") == attempt:
             trainer.restore(_required(self.checkpoint.load("current")), state["step"])
             kept, kept_counts = _required(self.checkpoint.load("best")), np.array(state["kept_counts"])
             best_accuracy, kept_step, waited = state["best_accuracy"], state["kept_step"], state["waited"]
-            self.curve = list(state["curve"])
-        while trainer.step < options.steps:
+            over = state["over"]
+        while trainer.step < options.steps and not over:
             loss = trainer.train(min(options.evaluate_every, options.steps - trainer.step))
             evaluation = trainer.evaluate(self.validation_episodes)
             accuracy = evaluation.confusion.balanced_accuracy
@@ -275,11 +278,14 @@ class Fitting:
                     **evaluation.confusion.to_json()["accuracy"],
                 }
             )
+            over = trainer.step >= _JUDGED_AT * options.steps and (
+                waited >= options.patience or self._stuck(Confusion(kept_counts))
+            )
             self.tick(f"loss {loss:.4f}  accuracy {evaluation.confusion}", trainer.step, options.steps)
             self.checkpoint.save(
                 {
-                    **self._base_state(weights, []),
-                    **{k: v for k, v in state.items() if k.startswith("overall") or k == "search"},
+                    **self._base_state(weights),
+                    **{k: v for k, v in state.items() if k.startswith("overall")},
                     "attempt": attempt,
                     "in_attempt": attempt,
                     "step": trainer.step,
@@ -287,15 +293,11 @@ class Fitting:
                     "kept_counts": kept_counts.tolist(),
                     "kept_step": kept_step,
                     "waited": waited,
-                    "curve": self.curve,
+                    "over": over,
                 },
                 current=trainer.state(),
                 best=kept,
             )
-            if trainer.step >= _JUDGED_AT * options.steps and (
-                waited >= options.patience or self._stuck(Confusion(kept_counts))
-            ):
-                break
         model = {name.removeprefix("model."): v for name, v in kept.items() if name.startswith("model.")}
         return Confusion(kept_counts), model, kept_step
 
@@ -320,7 +322,7 @@ class Fitting:
 
     def _new_model(self, attempt: int) -> RewardPredictor:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed + 7919 * attempt)
+            torch.manual_seed((self.seed + 7919 * attempt) % 2**63)
             model = RewardPredictor(*self.specs, self.model_options)
         if not hasattr(self, "_example"):
             rng = np.random.default_rng(self.seed)
@@ -333,8 +335,20 @@ class Fitting:
         standardise(model.action_encoder, self._example[1])
         return model
 
-    def _base_state(self, weights: tuple[float, float, float], search: list[dict[str, float]]) -> dict[str, Any]:
-        return {"weights": list(weights), "search": search}
+    def _base_state(self, weights: tuple[float, float, float]) -> dict[str, Any]:
+        return {"weights": list(weights), "search": self.search, "curve": self.curve}
+
+    def _check_held_out(self, counts: NDArray[np.int64]) -> None:
+        signs = np.sign(np.asarray(self.data.rewards))[_rows_of(self.tokens, self.validation_episodes)]
+        for index, name in ((2, "positive"), (0, "negative")):
+            if counts[index] and not (signs == CLASSES[index]).any():
+                warnings.warn(
+                    f"none of the {counts[index]:,} {name} rewards is among the {len(self.validation_episodes):,} "
+                    "trajectories held out: nothing tells whether they are predicted; give more trajectories or a "
+                    "larger validation share",
+                    RewardBalanceWarning,
+                    stacklevel=4,
+                )
 
     def _warn(self, report: FitReport) -> None:
         if report.collapsed:
@@ -351,7 +365,7 @@ class Fitting:
                 f"their attention is not credit. {count:,} {missing[0]} rewards in {len(self.data):,} trajectories; "
                 f"{advice}",
                 CollapseWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         elif report.history_gain < _LITTLE_GAIN:
             warnings.warn(
@@ -360,7 +374,7 @@ class Fitting:
                 "is not credit. Hide what gives it away (secret_rl.views crops, masks or drops parts of observations), "
                 "and use data that holds failures as well as successes",
                 NoHistoryWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
 
 

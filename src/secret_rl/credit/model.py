@@ -22,11 +22,13 @@ class Prediction(NamedTuple):
     """(batch, query, class)"""
     weights: Tensor
     """(batch, query, 1 + key) attention to the sink and to each step; rows sum to 1."""
+    scores: Tensor
+    """(batch, query, 1 + key) what the weights are the softmax of; minus infinity where a row may not look."""
 
     @property
     def attention(self) -> Tensor:
         """(batch, query, key) attention to each step; rows sum to 1."""
-        return over_steps(self.weights)
+        return over_steps(self.scores)
 
 
 class RewardPredictor(nn.Module):
@@ -89,9 +91,10 @@ class RewardPredictor(nn.Module):
         dropout = dropout or Dropout(None)
         x, query, key, value = self.steps(tokens, index, first_position)
         times = torch.arange(index.shape[1], device=index.device)
-        weights = self.attend(query, key, times)
+        scores = self.score(query, key, times)
+        weights = scores.softmax(-1)
         mixed = dropout(weights, self.options.dropout_attention) @ value
-        return Prediction(self.classify(x, mixed, dropout), weights)
+        return Prediction(self.classify(x, mixed, dropout), weights, scores)
 
     def predict_rows(self, tokens: Tensor, index: Tensor, times: Tensor) -> Prediction:
         """Predict only the steps ``times`` (batch, rows): the cost and memory of rows, not of all pairs of steps."""
@@ -107,11 +110,12 @@ class RewardPredictor(nn.Module):
         steps = embed(index, key_value) + encoding @ rest_weight.T
         sink = torch.cat([self.sink_key, self.sink_value]).expand(len(index), 1, -1)
         key, value = torch.cat([sink, steps], 1).split(units, -1)
-        weights = self.attend(row_query, key, times)
-        return Prediction(self.classify(row_x, weights @ value, Dropout(None)), weights)
+        scores = self.score(row_query, key, times)
+        weights = scores.softmax(-1)
+        return Prediction(self.classify(row_x, weights @ value, Dropout(None)), weights, scores)
 
-    def attend(self, query: Tensor, key: Tensor, times: Tensor) -> Tensor:
-        """Attention of the rows at ``times`` ((query,) or (batch, query)) to the sink and to earlier steps.
+    def score(self, query: Tensor, key: Tensor, times: Tensor) -> Tensor:
+        """Attention scores of the rows at ``times`` ((query,) or (batch, query)) for the sink and for earlier steps.
 
         (batch, query, units), (batch, 1 + key, units) -> (batch, query, 1 + key). A row does not attend to its own
         step, which reaches the prediction beside attention.
@@ -119,7 +123,7 @@ class RewardPredictor(nn.Module):
         scores = query @ key.transpose(1, 2) / math.sqrt(self.options.units)
         steps = torch.arange(key.shape[1] - 1, device=key.device)
         hidden = nn.functional.pad(steps >= times[..., None], (1, 0))  # the sink is never hidden
-        return scores.masked_fill(hidden, -math.inf).softmax(-1)
+        return scores.masked_fill(hidden, -math.inf)
 
     def classify(self, x: Tensor, mixed: Tensor, dropout: "Dropout") -> Tensor:
         """(..., units) of a step and of what it attends to -> (..., class)"""
@@ -128,16 +132,15 @@ class RewardPredictor(nn.Module):
         return cast(Tensor, self.head(hidden))
 
 
-def over_steps(weights: Tensor) -> Tensor:
-    """Attention over the steps alone, (..., 1 + key) -> (..., key): each row again a softmax, without the sink.
+def over_steps(scores: Tensor) -> Tensor:
+    """Attention over the steps alone, scores (..., 1 + key) -> (..., key): the softmax without the sink.
 
     A row with no earlier step, that of the first step, puts everything on itself.
     """
-    attention = weights[..., 1:]
-    total = attention.sum(-1, keepdim=True)
-    first = torch.zeros_like(attention)
-    first[..., 0] = 1.0
-    return torch.where(total > 0, attention / total.clamp_min(torch.finfo(total.dtype).tiny), first)
+    steps = scores[..., 1:]
+    nothing = (steps == -math.inf).all(-1, keepdim=True)
+    itself = torch.arange(steps.shape[-1], device=steps.device) == 0
+    return torch.where(nothing & ~itself, -math.inf, torch.where(nothing, 0.0, steps)).softmax(-1)
 
 
 class Dropout:
@@ -154,7 +157,7 @@ class Dropout:
         """Drop entries with probability ``rate`` and scale up the others."""
         if self.generator is None or rate == 0:
             return x
-        threshold = round(rate * 256)
+        threshold = min(round(rate * 256), 255)
         words = (x.numel() + 7) // 8
         random = torch.empty(words, dtype=torch.int64, device=x.device).random_(
             -(2**63), None, generator=self.generator

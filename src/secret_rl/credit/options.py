@@ -75,11 +75,11 @@ class TrainingOptions:
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("warmup", "restarts", "weight_decay", "looking_cost"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:  # NaN is refused too
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if not 0 < self.validation < 1:
             raise ValueError(f"validation must lie between 0 and 1, got {self.validation}")
-        if self.learning_rate <= 0:
+        if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
         if isinstance(self.class_weights, str):
             if self.class_weights != "auto" and self.class_weights not in CLASS_WEIGHTS:

@@ -72,15 +72,15 @@ class Secret:
 
         With ``checkpoint``, a folder, a fit that is interrupted goes on where it stopped when called again.
         """
-        self._specs = _specs_of(data)
+        specs = _specs_of(data)
         mark = fingerprint(data, self.model_options, self.training_options, self.seed)
         with progress_bar(progress, "updates") as tick, _precise_enough(self.device):
             fitting = Fitting(
-                data, self._specs, self.model_options, self.training_options, self.seed, self.device,
+                data, specs, self.model_options, self.training_options, self.seed, self.device,
                 open_checkpoint(checkpoint, mark), tick,
             )  # fmt: skip
-            model, self.report = fitting.run()
-        self.model = model.to(self.device).eval()
+            model, report = fitting.run()
+        self.model, self.report, self._specs = model.to(self.device).eval(), report, specs
         return self
 
     def attribute(self, data: "Trajectories", *, rewards: str = "all", tolerance: int = 0) -> Attributions:

@@ -93,7 +93,7 @@ class Trainer:
         return float(torch.stack(losses).mean())
 
     def _update(self, episodes: NDArray[np.int64]) -> Tensor:
-        generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + self.step)
+        generator = torch.Generator(self.device).manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.loss(self.tokens.batch(episodes, self.device), generator)
         loss.backward()
@@ -201,7 +201,7 @@ class _GraphedUpdate:
         self.time = torch.arange(int(tokens.lengths[trainer.episodes].max()), device=device)
         size = min(trainer.options.batch_size, len(trainer.episodes))
         self.episodes = torch.zeros(size, dtype=torch.int64, device=device)
-        self.generator = torch.Generator(device).manual_seed(trainer.seed)
+        self.generator = torch.Generator(device).manual_seed(trainer.seed % 2**63)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.result = torch.zeros((), device=device)
 
