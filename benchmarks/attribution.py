@@ -134,7 +134,7 @@ def by_forward(
         prediction = model(encoded, padded.index)
         real = torch.arange(padded.index.shape[1]) < padded.lengths[:, None]
         wanted = (padded.classes == 2) & (prediction.logits.argmax(-1) == 2) & real  # (batch, time)
-        rows = over_steps(prediction.weights[wanted]).numpy()  # (rows, time)
+        rows = over_steps(prediction.scores[wanted]).numpy()  # (rows, time)
         for row, (episode, at) in zip(rows, wanted.nonzero().tolist(), strict=True):
             found.append((int(tokens.offsets[part[episode]]) + at, row[: at + 1].copy()))
     return np.concatenate([row for _, row in sorted(found, key=lambda entry: entry[0])])
