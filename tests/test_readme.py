@@ -19,7 +19,20 @@ def blocks(language: str) -> list[str]:
 def test_python_blocks_run_in_order(tmp_path):
     code = "\n".join(blocks("python"))
     assert code.count("srl.") >= 4
-    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        check=True,
+        timeout=600,
+        capture_output=True,
+        text=True,
+    )
+    claimed = re.search(r"precision (\d\.\d+) and recall (\d\.\d+)", README)
+    found = re.search(r"precision (\d\.\d+), recall (\d\.\d+)", done.stdout)
+    assert claimed is not None
+    assert found is not None
+    for stated, measured in zip(claimed.groups(), found.groups(), strict=True):
+        assert float(measured) > float(stated) - 0.02, "the README promises more than it gives"
 
 
 def test_quickstart_is_short():
@@ -38,7 +51,7 @@ def test_commands_run(tmp_path):
             check=True,
             input="wasdq",
             text=True,
-            timeout=300,
+            timeout=600,
         )
 
 
