@@ -14,6 +14,7 @@ import pytest
 
 import secret_rl as srl
 from secret_rl.cli import main
+from secret_rl.credit import ModelOptions, TrainingOptions
 
 COMMAND = Path(sys.executable).parent / "secret-rl"
 
@@ -34,7 +35,7 @@ def test_help_explains_every_option(command, capsys):
     for option in cli._COMMANDS[command].__dataclass_fields__:
         assert f"--{option.replace('_', '-')}" in shown or option in ("env", "data", "model", "training", "names")
     if command == "fit":
-        for option in (*cli.ModelOptions.__dataclass_fields__, *cli.TrainingOptions.__dataclass_fields__):
+        for option in (*ModelOptions.__dataclass_fields__, *TrainingOptions.__dataclass_fields__):
             assert f"--{option.replace('_', '-')}" in shown
 
 

@@ -68,6 +68,7 @@ def test_a_wrapper_that_changes_something_is_honoured():
     data = srl.collect(env, 30, seed=3)
     assert set(np.unique(data.rewards)) <= {-5.0, 0.0, 5.0}
     assert (data.rewards != 0).any()
+    assert data.meta["wrappers"] == ["TransformReward"]
     replay(env, data)
 
 

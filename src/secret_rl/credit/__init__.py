@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from secret_rl.credit.attribution import Attributions as Attributions
     from secret_rl.credit.checkpoint import CheckpointError as CheckpointError
-    from secret_rl.credit.fitting import CollapseWarning as CollapseWarning
-    from secret_rl.credit.fitting import FitReport as FitReport
-    from secret_rl.credit.fitting import NoHistoryWarning as NoHistoryWarning
-    from secret_rl.credit.fitting import RewardBalanceWarning as RewardBalanceWarning
+    from secret_rl.credit.diagnosis import CollapseWarning as CollapseWarning
+    from secret_rl.credit.diagnosis import FitReport as FitReport
+    from secret_rl.credit.diagnosis import NoHistoryWarning as NoHistoryWarning
+    from secret_rl.credit.diagnosis import RewardBalanceWarning as RewardBalanceWarning
     from secret_rl.credit.measures import Confusion as Confusion
     from secret_rl.credit.model import RewardPredictor as RewardPredictor
     from secret_rl.credit.options import CLASS_WEIGHTS as CLASS_WEIGHTS
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "Attributions": "attribution",
     "CheckpointError": "checkpoint",
-    "CollapseWarning": "fitting",
-    "FitReport": "fitting",
-    "NoHistoryWarning": "fitting",
-    "RewardBalanceWarning": "fitting",
+    "CollapseWarning": "diagnosis",
+    "FitReport": "diagnosis",
+    "NoHistoryWarning": "diagnosis",
+    "RewardBalanceWarning": "diagnosis",
     "Confusion": "measures",
     "RewardPredictor": "model",
     "CLASS_WEIGHTS": "options",

@@ -1,7 +1,6 @@
 """Fitting the reward predictor so that it never silently fails."""
 
 import time
-import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from secret_rl.credit.checkpoint import Checkpoint
+from secret_rl.credit.diagnosis import FitReport, check_held_out, check_rewards, warn_of
 from secret_rl.credit.encoders import Spec, standardise
 from secret_rl.credit.measures import CLASS_NAMES, Confusion
 from secret_rl.credit.model import RewardPredictor
 from secret_rl.credit.options import (
     CLASS_WEIGHTS,
-    CLASSES,
     SEARCHED_ZERO_WEIGHTS,
     ModelOptions,
     TrainingOptions,
@@ -33,97 +32,9 @@ if TYPE_CHECKING:
 _TIE = 0.005  # validation accuracies this close are alike: the later weights, whose attention is sharper, are kept
 _JUDGED_AT = 0.6  # share of the updates after which an attempt may stop early, or be given up as stuck
 _STUCK = 0.3  # share of what the memoryless predictor gets wrong that the past must put right
-_LITTLE_GAIN = 0.02
 _TRIAL_UPDATES, _TRIAL_BATCH = 800, 64
 _MEMORYLESS_UPDATES, _MEMORYLESS_BATCH, _MEMORYLESS_VALIDATION = 300, 4096, 100_000
 _STANDARDISE_ROWS = 10_000
-
-
-class CollapseWarning(UserWarning):
-    """A reward class is never predicted: the attention is not credit."""
-
-
-class NoHistoryWarning(UserWarning):
-    """The past does not help to predict rewards: the attention is not credit."""
-
-
-class RewardBalanceWarning(UserWarning):
-    """Rewards of one sign are missing from the data."""
-
-
-@dataclass(frozen=True)
-class FitReport:
-    """What fitting found out."""
-
-    class_counts: dict[str, int]
-    """Steps by the sign of their reward."""
-    class_weights: tuple[float, float, float]
-    """w(-1), w(0), w(1) of the loss."""
-    validation: Confusion
-    """Predictions on held-out trajectories."""
-    memoryless: Confusion
-    """The same without access to earlier steps."""
-    steps: int
-    """Updates of the attempt that was kept."""
-    attempts: int
-    """Initialisations that were tried."""
-    seconds: float
-    curve: tuple[dict[str, Any], ...] = ()
-    """Training and validation loss and accuracy along the way."""
-    weight_search: tuple[dict[str, float], ...] = ()
-    """History gain of each w(0) that was tried."""
-
-    @property
-    def collapsed(self) -> bool:
-        """Whether a class that is present is never predicted."""
-        return bool(self.validation.never_predicted)
-
-    @property
-    def history_gain(self) -> float:
-        """How much the past improves the mean accuracy over classes."""
-        return self.validation.balanced_accuracy - self.memoryless.balanced_accuracy
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
-        return {
-            "class_counts": self.class_counts,
-            "class_weights": list(self.class_weights),
-            "validation": self.validation.to_json(),
-            "memoryless": self.memoryless.to_json(),
-            "history_gain": self.history_gain,
-            "collapsed": self.collapsed,
-            "steps": self.steps,
-            "attempts": self.attempts,
-            "seconds": round(self.seconds, 2),
-            "curve": list(self.curve),
-            "weight_search": list(self.weight_search),
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "FitReport":
-        """The inverse of ``to_json``."""
-        return cls(
-            class_counts=data["class_counts"],
-            class_weights=tuple(data["class_weights"]),
-            validation=Confusion(np.array(data["validation"]["counts"])),
-            memoryless=Confusion(np.array(data["memoryless"]["counts"])),
-            steps=data["steps"],
-            attempts=data["attempts"],
-            seconds=data["seconds"],
-            curve=tuple(data["curve"]),
-            weight_search=tuple(data["weight_search"]),
-        )
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{count:,} {name}" for name, count in self.class_counts.items())
-        rows = [
-            f"rewards       {counts}",
-            f"accuracy      {self.validation}  (per class, held-out trajectories)",
-            f"without past  {self.memoryless}  history gain {self.history_gain:+.3f}",
-            f"weights       w(-1), w(0), w(+1) = {', '.join(f'{w:.3g}' for w in self.class_weights)}",
-            f"training      {self.steps:,} updates, {self.attempts} attempt(s), {self.seconds:.0f} s",
-        ]
-        return "\n".join(rows)
 
 
 @dataclass
@@ -143,10 +54,10 @@ class Fitting:
     def run(self) -> tuple[RewardPredictor, FitReport]:
         """Fit, restarting where a class is never predicted; say so if that does not help."""
         started = time.perf_counter()
-        counts = self._check_rewards()
+        counts = check_rewards(self.data)
         self.tokens = Tokens.of(self.data)
         self.train_episodes, self.validation_episodes = self.data.split_indices(self.options.validation, seed=self.seed)
-        self._check_held_out(counts)
+        check_held_out(counts, self.data, _rows_of(self.tokens, self.validation_episodes))
         weights, self.search = self._class_weights(counts)
         self.curve = list(self.checkpoint.state.get("curve", []))
         self.memoryless = self._memoryless(weights)
@@ -189,28 +100,9 @@ class Fitting:
             curve=tuple(self.curve),
             weight_search=tuple(self.search),
         )
-        self._warn(report)
+        warn_of(report, len(self.data))
         self.checkpoint.discard()
         return model, report
-
-    def _check_rewards(self) -> NDArray[np.int64]:
-        signs = np.sign(np.asarray(self.data.rewards)).astype(np.int64)
-        counts = np.bincount(signs + 1, minlength=3)
-        if counts[0] + counts[2] == 0:
-            raise ValueError(
-                f"no reward in {len(self.data):,} trajectories ({self.data.steps:,} steps): there is nothing to assign "
-                "credit for; collect with a policy that meets rewards, or with success_share"
-            )
-        if len(self.data) < 10:
-            raise ValueError(f"{len(self.data)} trajectories are too few to fit and validate on: give at least 10")
-        for index, name in ((2, "positive"), (0, "negative")):
-            if counts[index] == 0:
-                warnings.warn(
-                    f"no {name} reward in {len(self.data):,} trajectories: credit for {name} rewards cannot be learned",
-                    RewardBalanceWarning,
-                    stacklevel=4,
-                )
-        return counts
 
     def _class_weights(self, counts: NDArray[np.int64]) -> tuple[tuple[float, float, float], list[dict[str, float]]]:
         chosen = self.options.class_weights
@@ -337,45 +229,6 @@ class Fitting:
 
     def _base_state(self, weights: tuple[float, float, float]) -> dict[str, Any]:
         return {"weights": list(weights), "search": self.search, "curve": self.curve}
-
-    def _check_held_out(self, counts: NDArray[np.int64]) -> None:
-        signs = np.sign(np.asarray(self.data.rewards))[_rows_of(self.tokens, self.validation_episodes)]
-        for index, name in ((2, "positive"), (0, "negative")):
-            if counts[index] and not (signs == CLASSES[index]).any():
-                warnings.warn(
-                    f"none of the {counts[index]:,} {name} rewards is among the {len(self.validation_episodes):,} "
-                    "trajectories held out: nothing tells whether they are predicted; give more trajectories or a "
-                    "larger validation share",
-                    RewardBalanceWarning,
-                    stacklevel=4,
-                )
-
-    def _warn(self, report: FitReport) -> None:
-        if report.collapsed:
-            missing = [CLASS_NAMES[CLASSES.index(sign)] for sign in report.validation.never_predicted]
-            count = report.class_counts[missing[0]]
-            share = count / max(len(self.data), 1)
-            advice = (
-                "collect with success_share=0.05 or more"
-                if missing[0] == "positive" and share < 0.05
-                else "give more trajectories or more steps"
-            )
-            warnings.warn(
-                f"{' and '.join(missing)} rewards are never predicted after {report.attempts} attempts: "
-                f"their attention is not credit. {count:,} {missing[0]} rewards in {len(self.data):,} trajectories; "
-                f"{advice}",
-                CollapseWarning,
-                stacklevel=4,
-            )
-        elif report.history_gain < _LITTLE_GAIN:
-            warnings.warn(
-                f"the past improves the predictions by {report.history_gain:+.3f} only (with {report.validation}, "
-                f"without {report.memoryless}): the current observation and action give the reward away, so attention "
-                "is not credit. Hide what gives it away (secret_rl.views crops, masks or drops parts of observations), "
-                "and use data that holds failures as well as successes",
-                NoHistoryWarning,
-                stacklevel=4,
-            )
 
 
 def balanced_weights(negative: int, positive: int) -> tuple[float, float]:

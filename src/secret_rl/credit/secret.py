@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from secret_rl.credit.attribution import Attributions, attribute
+from secret_rl.credit.diagnosis import FitReport
 from secret_rl.credit.fitting import (
-    FitReport,
     Fitting,
     choose_device,
     fingerprint,

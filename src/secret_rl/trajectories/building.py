@@ -127,11 +127,13 @@ def annotation_names(env: Any, asked: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def env_meta(env: Any) -> dict[str, Any]:
-    """The id and options of an environment, where it knows them."""
+    """The id and options of an environment and the names of its wrappers, where it knows them."""
     spec = getattr(env, "spec", None)
     if spec is None:
         return {}
-    return {"env_id": spec.id, "env_options": {k: v for k, v in spec.kwargs.items() if k != "render_mode"}}
+    meta = {"env_id": spec.id, "env_options": {k: v for k, v in spec.kwargs.items() if k != "render_mode"}}
+    wrappers = [wrapper.name for wrapper in getattr(spec, "additional_wrappers", ())]
+    return {**meta, "wrappers": wrappers} if wrappers else meta
 
 
 def pack(
