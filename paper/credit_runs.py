@@ -141,7 +141,7 @@ def table(result: Result, metrics: Sequence[str] = ("accuracy", "precision", "re
     lines = [f"# {result.title}", ""]
     if result.note:
         lines += [result.note, ""]
-    header = ["", "held-out mazes", "seeds (collapsed)"]
+    header = ["", "held-out mazes", "seeds (collapsed, restarts)"]
     header += [f"{metric} (paper)" for metric in metrics] + [
         "attention on events",
         "rewards attributed",
@@ -155,7 +155,9 @@ def table(result: Result, metrics: Sequence[str] = ("accuracy", "precision", "re
             continue
         for target in cell.targets:
             printed = result.printed.get(cell.label if len(cell.targets) == 1 else target, {})
-            row = [cell.label, target, f"{len(runs)} ({sum(r['fit']['collapsed'] for r in runs)})"]
+            collapsed = sum(r["fit"]["collapsed"] for r in runs)
+            restarts = sum(r["fit"]["attempts"] - 1 for r in runs)
+            row = [cell.label, target, f"{len(runs)} ({collapsed}, {restarts})"]
             for metric in metrics:
                 ours = _interval([r["targets"][target][metric] for r in runs])
                 row.append(f"{ours} ({printed[metric]})" if metric in printed else ours)
@@ -166,7 +168,8 @@ def table(result: Result, metrics: Sequence[str] = ("accuracy", "precision", "re
     machines = sorted({r["machine"] for r in record["runs"]})
     lines += [
         "",
-        "Mean over seeds with a 95 % bootstrap interval; collapsed: a reward sign that is present is never predicted.",
+        "Mean over seeds with a 95 % bootstrap interval; collapsed: a reward sign that is present is never predicted;",
+        "restarts: initialisations given up because the past did not help on validation data.",
         f"Precision and recall at attention > {THRESHOLD}, pooled over correctly predicted positive rewards.",
         "",
         f"`{record['command']}`, {record['date']}, {'; '.join(machines)}.",
