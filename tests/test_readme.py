@@ -1,5 +1,6 @@
 """What the README says is run, word for word."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -65,3 +66,17 @@ def test_links_lead_somewhere():
     assert targets
     missing = [target for target in targets if not (ROOT / target).exists()]
     assert missing == []
+
+
+def test_results_are_those_of_the_runs():
+    runs = json.loads((ROOT / "paper/results/credit_quality.json").read_text())["runs"]
+    rows = {"1T1P": "1 switch, 1 prize", "1T2P": "1 switch, 2 prizes", "2T2P": "2 switches", "3T1P": "3 switches"}
+    for label, words in rows.items():
+        mine = [run for run in runs if run["label"] == label]
+        mean = {
+            name: sum(run["targets"]["same distribution"][name] for run in mine) / len(mine)
+            for name in ("precision", "recall")
+        }
+        line = next(line for line in README.splitlines() if line.startswith(f"| {words}"))
+        assert f"| {mean['precision']:.3f} (0.96) | {mean['recall']:.3f} (0.94) | {len(mine)} (0) |" in line
+        assert not any(run["fit"]["collapsed"] for run in mine)
