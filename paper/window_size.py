@@ -27,7 +27,7 @@ def result(quick: bool) -> Result:
             )
             for label, window in WINDOWS.items()
         ],
-        seeds=1 if quick else 2,
+        seeds=1,
         printed=PRINTED,
         note=(
             "The more of the state is observed, the better the current step gives the reward away, the smaller the "
