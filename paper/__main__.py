@@ -4,7 +4,7 @@ import argparse
 import sys
 from importlib import import_module
 
-NAMES = ("maze", "credit_quality", "source_data", "class_weights", "concentration", "window_size")
+NAMES = ("maze", "credit_quality", "source_data", "class_weights", "concentration", "window_size", "ablations")
 
 
 def main(arguments: list[str] | None = None) -> None:

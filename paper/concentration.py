@@ -15,7 +15,7 @@ def result(quick: bool) -> Result:
         name="concentration-quick" if quick else "concentration",
         title="Attention around switches",
         cells=[Cell("3T1P", source("3T1P", quick), targets, options(quick))],
-        seeds=1 if quick else 3,
+        seeds=1 if quick else 5,
         note=(
             "The paper shows similar peaks in all three. With inverted controls, a model that reads observations and "
             "actions together reads them wrongly: that row says so."

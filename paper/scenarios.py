@@ -13,7 +13,8 @@ SCENARIOS: dict[str, tuple[int, int, float | None]] = {
     "2T2P": (2, 2, None),
     "3T1P": (3, 1, 0.25),
 }
-SOURCE_SEED, HELD_OUT_SEED = 1, 1000
+SOURCE_SEED, HELD_OUT_SEED = 1907, 8027  # first looked at when everything else was settled
+DEVELOPMENT_SOURCE_SEED, DEVELOPMENT_SEED = 1, 1000  # what the design was chosen with
 QUICK_OPTIONS: dict[str, Any] = {"steps": 700, "batch_size": 128, "evaluate_every": 100}
 
 

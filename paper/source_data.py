@@ -30,7 +30,7 @@ def result(quick: bool) -> Result:
             )
             for amount in amounts
         ],
-        seeds=1 if quick else 3,
+        seeds=1 if quick else 5,
         printed=PRINTED,
         note="25 % of the trajectories succeed, at every amount.",
     )

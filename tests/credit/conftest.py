@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from secret_rl.credit import ModelOptions, RewardPredictor, Secret, fitting
+from secret_rl.credit import ModelOptions, RewardPredictor, Secret, fitting, memoryless
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.spaces import to_json
 
@@ -99,5 +99,6 @@ def learned():
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Spend no time on the memoryless twin, where its accuracy is not what is tested."""
-    monkeypatch.setattr(fitting, "_MEMORYLESS_UPDATES", 2)
+    """Spend no time on the memoryless twin, and do not judge by it, where that is not what is tested."""
+    monkeypatch.setattr(memoryless, "_ROUND", 2)
+    monkeypatch.setattr(fitting, "_STUCK", -1.0)

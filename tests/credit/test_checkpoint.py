@@ -10,11 +10,19 @@ import textwrap
 import pytest
 import torch
 
-from secret_rl.credit import CLASS_WEIGHTS, Secret
+from secret_rl.credit import CLASS_WEIGHTS, Secret, fitting
 from secret_rl.credit.checkpoint import Checkpoint, CheckpointError
 
 MARK = {"seed": 0, "model": {"units": 8, "filters": (2,)}}
-PLAIN = {"units": 16, "steps": 12, "evaluate_every": 4, "batch_size": 16, "learning_rate": 0.03, "device": "cpu"}
+PLAIN = {
+    "units": 16,
+    "steps": 12,
+    "evaluate_every": 4,
+    "batch_size": 16,
+    "learning_rate": 0.03,
+    "device": "cpu",
+    "restarts": 0,
+}
 DOORS = {1: 3, -1: 4, 0: 5}  # the door tells its reward: learned in a dozen updates
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.filterwarnings("ignore::UserWarning")]
 
@@ -57,6 +65,7 @@ def stop_after(monkeypatch, count, owner, name):
 FITS = {
     "one attempt": (PLAIN, (1, -1, 0), 3),
     "searched weights": (PLAIN, (1, 0), 3),
+    "weights searched after an attempt": ({**PLAIN, "restarts": 2}, (1, -1, 0), 8),
     "out of patience": ({**PLAIN, "steps": 40, "patience": 2}, (1, -1, 0), 6),
     # a class of weight 0 is never predicted: each attempt gives up at 60 %, after 3 of 5 looks
     "three attempts": (
@@ -68,8 +77,10 @@ FITS = {
 
 
 @pytest.mark.parametrize("fit", FITS)
-def test_a_fit_stopped_after_any_save_goes_on_to_the_same_weights_and_report(tmp_path, cues, fit):
+def test_a_fit_stopped_after_any_save_goes_on_to_the_same_weights_and_report(tmp_path, monkeypatch, cues, fit):
     options, kinds, saves = FITS[fit]
+    if fit == "weights searched after an attempt":
+        monkeypatch.setattr(fitting.Fitting, "_stuck", lambda *_: True)
     data = cues(40, kinds=kinds, doors=DOORS)
     undisturbed = Secret(**options).fit(data)
     different = []
@@ -100,9 +111,9 @@ def test_a_fit_killed_in_the_middle_of_a_save_goes_on_to_the_same_weights(tmp_pa
         import json, os, signal, sys
         import torch, torch._dynamo, safetensors.torch  # imported once, not in each fork
         import secret_rl as srl
-        from secret_rl.credit import fitting
+        from secret_rl.credit import fitting, memoryless
         torch.set_num_threads(1)
-        fitting._MEMORYLESS_UPDATES = 2
+        memoryless._ROUND, fitting._STUCK = 2, -1.0
         data = srl.Trajectories.load(sys.argv[1])
         root, options, files = sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
         for last in range(1, files + 1):
@@ -140,10 +151,10 @@ def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
         """
         import json, sys, time, torch
         import secret_rl as srl
-        from secret_rl.credit import fitting
+        from secret_rl.credit import fitting, memoryless
         from secret_rl.credit.checkpoint import Checkpoint
         torch.set_num_threads(1)
-        fitting._MEMORYLESS_UPDATES = 2
+        memoryless._ROUND, fitting._STUCK = 2, -1.0
         real, saves = Checkpoint.save, []
         def save_and_wait(self, *args, **tensors):
             real(self, *args, **tensors)

@@ -7,7 +7,15 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from secret_rl.credit import CLASS_WEIGHTS, CollapseWarning, NoHistoryWarning, RewardBalanceWarning, Secret, fitting
+from secret_rl.credit import (
+    CLASS_WEIGHTS,
+    CollapseWarning,
+    NoHistoryWarning,
+    RewardBalanceWarning,
+    Secret,
+    fitting,
+    memoryless,
+)
 from secret_rl.credit.fitting import FitReport, balanced_weights
 from secret_rl.credit.options import SEARCHED_ZERO_WEIGHTS, TrainingOptions
 from secret_rl.trajectories import Trajectories
@@ -92,7 +100,7 @@ def test_fitting_leaves_global_randomness_alone(cues):
 @pytest.mark.usefixtures("silent")
 def test_the_memoryless_twin_sees_one_step_only(cues, monkeypatch):
     """Its accuracy is what the door alone allows, and is full where the door tells."""
-    monkeypatch.setattr(fitting, "_MEMORYLESS_UPDATES", 100)
+    monkeypatch.setattr(memoryless, "_ROUND", 50)
     told = Secret(**TINY).fit(cues(120, doors=DOORS)).report.memoryless
     assert told.balanced_accuracy == 1.0
     hidden = Secret(**TINY).fit(cues(120)).report.memoryless
@@ -112,7 +120,7 @@ def test_rewards_that_the_current_step_gives_away_are_warned_of(cues):
 @pytest.mark.usefixtures("quick")
 def test_a_class_that_is_never_predicted_is_warned_of_with_counts_and_advice(cues):
     rare = Trajectories.concatenate([cues(4, kinds=(1,)), cues(196, seed=1, kinds=(0,))])
-    options = {**TINY, "restarts": 0, "steps": 3, "class_weights": "paper", "validation": 0.5}
+    options = {**TINY, "restarts": 0, "steps": 3, "class_weights": (0.5, 1.0, 0.001), "validation": 0.5}
     with pytest.warns(RewardBalanceWarning, match="no negative"), pytest.warns(CollapseWarning) as caught:
         secret = Secret(**options).fit(rare)
     assert secret.report.validation.never_predicted == (1,)
@@ -138,7 +146,8 @@ def test_a_collapse_with_plenty_of_rewards_asks_for_more_data_or_updates(cues):
 
 
 @pytest.mark.usefixtures("quick", "silent")
-def test_an_attempt_that_learns_nothing_is_given_up_and_made_again_from_another_initialisation(cues):
+def test_an_attempt_that_learns_nothing_is_given_up_and_made_again_from_another_initialisation(cues, monkeypatch):
+    monkeypatch.setattr(fitting, "_STUCK", 0.3)
     options = {**TINY, "steps": 20, "restarts": 2, "learning_rate": 1e-9}
     report = Secret(**options).fit(cues(20)).report
     assert report.attempts == 3
@@ -198,9 +207,55 @@ def test_weights_are_used_as_given_and_not_searched(cues, monkeypatch):
     for given, used in [("paper", CLASS_WEIGHTS["paper"]), ((0.2, 0.3, 0.4), (0.2, 0.3, 0.4))]:
         report = Secret(**TINY, class_weights=given).fit(one_signed).report
         assert (report.class_weights, report.weight_search) == (used, ())
-    report = Secret(**TINY).fit(both).report
-    assert report.class_weights == pytest.approx((0.998 * 0.75, 0.02, 0.998 * 0.25))
+    report = Secret(**{**TINY, "restarts": 0}).fit(both).report
+    good = (both[both.split_indices(0.1, seed=0)[0]].rewards > 0).sum()
+    assert report.class_weights == pytest.approx((0.998 * good / 36, 0.02, 0.998 * (36 - good) / 36))
     assert report.weight_search == ()
+
+
+@pytest.mark.usefixtures("quick", "silent")
+def test_where_the_past_stays_unused_with_both_signs_the_weight_of_zeros_is_searched(cues, monkeypatch):
+    """The first attempt takes the paper's; those after it what the search found, once."""
+    used = []
+    attempt = fitting.Fitting._attempt
+    monkeypatch.setattr(fitting.Fitting, "_trial", lambda self, weights: float(weights.zero == 0.5))
+    monkeypatch.setattr(
+        fitting.Fitting, "_attempt", lambda self, n, weights: used.append(weights.zero) or attempt(self, n, weights)
+    )
+    monkeypatch.setattr(fitting.Fitting, "_stuck", lambda *_: True)
+    report = Secret(**{**TINY, "restarts": 2}).fit(cues(40)).report
+    assert used == [0.02, 0.5, 0.5]
+    assert len(report.weight_search) == len(SEARCHED_ZERO_WEIGHTS)
+    assert report.class_weights.zero in used
+
+
+@pytest.mark.usefixtures("quick", "silent")
+def test_signs_are_balanced_as_they_are_met_in_training(cues, monkeypatch):
+    """One episode in twenty ends well; it is met four times in a pass, and weighs accordingly."""
+    met = []
+    init = fitting.Trainer.__init__
+    monkeypatch.setattr(fitting.Trainer, "__init__", lambda self, *a, **k: met.append(a[2]) or init(self, *a, **k))
+    report = Secret(**{**TINY, "restarts": 0}).fit(cues(200, kinds=(1, *[-1] * 19))).report
+    [episodes] = [e for e in met if e.max() < 200]  # those of the memoryless twin are steps
+    _, times = np.unique(episodes, return_counts=True)
+    assert sorted(set(times)) == [1, 4]
+    low, _, high = report.class_weights
+    assert low * (times == 1).sum() == pytest.approx(high * times[times == 4].sum())
+
+
+@pytest.mark.usefixtures("silent")
+def test_the_memoryless_twin_learns_until_it_can_do_no_better(cues, monkeypatch):
+    """Few updates are not enough to read the door; it goes on until they are, and then stops."""
+    rounds = []
+    monkeypatch.setattr(memoryless, "_ROUND", 13)  # no other training makes so many updates at once
+    train = memoryless.Trainer.train
+    monkeypatch.setattr(memoryless.Trainer, "train", lambda self, n: rounds.append(n) or train(self, n))
+    options = {**TINY, "learning_rate": 0.01, "restarts": 0}
+    report = Secret(**options).fit(cues(120, doors=DOORS)).report
+    assert report.memoryless.balanced_accuracy == 1.0
+    assert 3 < rounds.count(13) < memoryless._ROUNDS
+    monkeypatch.setattr(memoryless, "_ROUNDS", 1)
+    assert Secret(**options).fit(cues(120, doors=DOORS)).report.memoryless.balanced_accuracy < 1.0
 
 
 def test_the_rarer_sign_weighs_as_much_in_total():

@@ -175,7 +175,8 @@ def test_some_rows_alone_are_the_rows_of_the_whole(make_model, lengths, seed, ro
     batch, whole = predict(model, tokens)
     times = torch.from_numpy(np.random.default_rng(seed).integers(0, np.array(lengths)[:, None], (len(lengths), rows)))
     with torch.no_grad():
-        part = model.predict_rows(model.encode(batch.observations, batch.actions, Dropout(None)), batch.index, times)
+        tokens = model.project(model.encode(batch.observations, batch.actions, Dropout(None)))
+        part = model.predict_rows(tokens, batch.index, times)
     each = torch.arange(len(lengths))[:, None]
     torch.testing.assert_close(part.logits, whole.logits[each, times], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(part.attention, whole.attention[each, times], rtol=1e-5, atol=1e-5)
@@ -328,6 +329,6 @@ def test_queries_keys_and_values_of_tokens_and_positions_add_up(units):
         tokens = model.encode(symbols, symbols, Dropout(None))
         _, query, key, value = model.steps(tokens, torch.arange(4)[None])
         place = positional_encoding(torch.arange(4), units) * model.options.position_scale
-        expected = model.projections(tokens[:, :units] + place)
-    found = torch.cat([query[0], key[0, 1:], value[0, 1:]], -1)
+        expected = model.projections(tokens + place)
+    found = torch.cat([query[0], key[0], value[0]], -1)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

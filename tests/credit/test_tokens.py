@@ -89,6 +89,24 @@ def test_a_pass_visits_every_episode_exactly_once(count, size, seed):
     assert np.all(np.diff(tokens.lengths[np.concatenate(in_order)]) >= 0)
 
 
+@given(st.lists(st.sampled_from([1.0, -1.0, 0.0]), min_size=1, max_size=300))
+def test_episodes_with_a_rare_sign_are_met_more_often(rewards):
+    """Up to a fifth of what is met, never more than 20 times; the others, and signs that are not rare, once."""
+    count = len(rewards)
+    data = Trajectories.from_episodes(
+        [{"observations": np.zeros(2), "actions": np.zeros(2, int), "rewards": np.array([0, r])} for r in rewards]
+    )
+    episodes, times = np.unique(Tokens.of(data).with_rare_repeated(np.arange(count)), return_counts=True)
+    assert episodes.tolist() == list(range(count))
+    for sign in (1, -1, 0):
+        of_sign = times[np.sign(rewards) == sign]
+        share = len(of_sign) / count
+        if sign == 0 or share >= 0.2:
+            assert (of_sign == 1).all()
+        elif share:
+            assert (of_sign == min(round(0.2 / share), 20)).all()
+
+
 def test_passes_differ_and_batches_hold_similar_lengths():
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 100, 320)

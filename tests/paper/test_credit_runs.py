@@ -1,19 +1,22 @@
 """The machinery of the paper's credit results, at a tiny size: runs, resumption, tables, figures."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from paper.credit_runs import Cell, Mazes, Result
+from paper.variants import VARIANTS
 
-from paper import class_weights, concentration, credit_quality, credit_runs, source_data, window_size
+from paper import ablations, class_weights, concentration, credit_quality, credit_runs, source_data, window_size
 
-MODULES = (credit_quality, source_data, class_weights, concentration, window_size)
+MODULES = (credit_quality, source_data, class_weights, concentration, window_size, ablations)
 
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(credit_runs, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(credit_runs, "DATA", tmp_path / "data")
+    monkeypatch.setattr(credit_runs, "MODELS", tmp_path / "models")
     (tmp_path / "results").mkdir()
     options = {"steps": 20, "units": 16, "batch_size": 16, "evaluate_every": 10, "restarts": 0}
     source = Mazes(1, 1, 120, seed=1, size=3, success_share=0.3)
@@ -60,6 +63,19 @@ def test_other_settings_are_other_runs(tiny):
     assert "not run" in credit_runs.table(changed).read_text()
     credit_runs.run(changed, "twice", device="cpu")
     assert len(json.loads(tiny.path.read_text())["runs"]) == 2
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_fitted_model_is_kept_for_other_results_and_a_variant_is_not(tiny, monkeypatch):
+    cell = tiny.cells[0]
+    first = credit_runs.fitted(cell, 0, "cpu")
+    monkeypatch.setattr(credit_runs.srl.Secret, "fit", lambda *_, **__: pytest.fail("fitted again"))
+    again = credit_runs.fitted(cell, 0, "cpu")
+    assert all((a == b).all() for a, b in zip(first.model.parameters(), again.model.parameters(), strict=True))
+    monkeypatch.undo()
+    monkeypatch.setattr(credit_runs, "MODELS", None)  # not so much as looked at
+    for name, kind in VARIANTS.items():
+        assert type(credit_runs.fitted(replace(cell, variant=name), 0, "cpu").model) is kind
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

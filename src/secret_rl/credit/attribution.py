@@ -190,7 +190,7 @@ def _encode_table(model: RewardPredictor, tokens: Tokens, device: torch.device) 
             map_nest(lambda a: as_tensor(np.asarray(a[first : first + _TOKENS_AT_A_TIME])).to(device), nest)  # noqa: B023
             for nest in (tokens.observations, tokens.actions)
         )
-        parts.append(model.encode(observations, actions, Dropout(None)))
+        parts.append(model.project(model.encode(observations, actions, Dropout(None))))
     return torch.cat(parts)
 
 
@@ -232,7 +232,7 @@ def _index(
 ) -> tuple[Tensor, Tensor]:
     if table is None or tokens.ids is None:
         batch = tokens.batch(episodes, device)
-        return batch.index, model.encode(batch.observations, batch.actions, Dropout(None))
+        return batch.index, model.project(model.encode(batch.observations, batch.actions, Dropout(None)))
     lengths = tokens.lengths[episodes]
     times = np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
     ids = tokens.ids[tokens.offsets[episodes][:, None] + times]

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,16 +14,18 @@ from secret_rl.credit.checkpoint import Checkpoint
 from secret_rl.credit.diagnosis import FitReport, check_held_out, check_rewards, warn_of
 from secret_rl.credit.encoders import Spec, standardise
 from secret_rl.credit.measures import CLASS_NAMES, Confusion
+from secret_rl.credit.memoryless import best_without_past
 from secret_rl.credit.model import RewardPredictor
 from secret_rl.credit.options import (
     CLASS_WEIGHTS,
     SEARCHED_ZERO_WEIGHTS,
     ModelOptions,
     TrainingOptions,
+    Weights,
     to_json,
 )
 from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
-from secret_rl.credit.training import Trainer, evaluate
+from secret_rl.credit.training import Trainer
 from secret_rl.progress import Tick
 
 if TYPE_CHECKING:
@@ -33,8 +35,16 @@ _TIE = 0.005  # validation accuracies this close are alike: the later weights, w
 _JUDGED_AT = 0.6  # share of the updates after which an attempt may stop early, or be given up as stuck
 _STUCK = 0.3  # share of what the memoryless predictor gets wrong that the past must put right
 _TRIAL_UPDATES, _TRIAL_BATCH = 800, 64
-_MEMORYLESS_UPDATES, _MEMORYLESS_BATCH, _MEMORYLESS_VALIDATION = 300, 4096, 100_000
 _STANDARDISE_ROWS = 10_000
+
+
+class _Outcome(NamedTuple):
+    """What one initialisation came to: predictions on held-out trajectories, and the weights that make them."""
+
+    confusion: Confusion
+    tensors: dict[str, Tensor]
+    steps: int
+    weights: Weights
 
 
 @dataclass
@@ -50,6 +60,8 @@ class Fitting:
     checkpoint: Checkpoint
     tick: Tick
     curve: list[dict[str, Any]] = field(default_factory=list)
+    search: list[dict[str, float]] = field(default_factory=list)
+    without_past: dict[Weights, Confusion] = field(default_factory=dict)
 
     def run(self) -> tuple[RewardPredictor, FitReport]:
         """Fit, restarting where a class is never predicted; say so if that does not help."""
@@ -58,43 +70,39 @@ class Fitting:
         self.tokens = Tokens.of(self.data)
         self.train_episodes, self.validation_episodes = self.data.split_indices(self.options.validation, seed=self.seed)
         check_held_out(counts, self.data, _rows_of(self.tokens, self.validation_episodes))
-        weights, self.search = self._class_weights(counts)
-        self.curve = list(self.checkpoint.state.get("curve", []))
-        self.memoryless = self._memoryless(weights)
-        best: tuple[Confusion, dict[str, Tensor], int] | None = None
-        attempt = int(self.checkpoint.state.get("attempt", 0))
-        best_before = self.checkpoint.load("overall")
-        if best_before is not None:
-            best = (
-                Confusion(np.array(self.checkpoint.state["overall_counts"])),
-                best_before,
-                self.checkpoint.state["overall_steps"],
-            )
+        self.train_episodes = self.tokens.with_rare_repeated(self.train_episodes)
+        state = self.checkpoint.state
+        self.curve, self.search = list(state.get("curve", [])), list(state.get("search", []))
+        weights = Weights(*state["weights"]) if "weights" in state else self._first_weights()
+        attempt = int(state.get("attempt", 0))
+        best = self._best_so_far()
         while True:
             outcome = self._attempt(attempt, weights)
-            if best is None or outcome[0].balanced_accuracy > best[0].balanced_accuracy:
+            if best is None or outcome.confusion.balanced_accuracy > best.confusion.balanced_accuracy:
                 best = outcome
             attempt += 1
-            if not self._stuck(outcome[0]) or attempt > self.options.restarts:
+            if not self._stuck(outcome.confusion, weights) or attempt > self.options.restarts:
                 break
+            if self.options.class_weights == "auto" and not self.search:
+                weights = self._searched(weights)  # perhaps it is not the initialisation that hinders
             self.checkpoint.save(
                 {
                     **self._base_state(weights),
                     "attempt": attempt,
-                    "overall_counts": best[0].counts.tolist(),
-                    "overall_steps": best[2],
+                    "overall_counts": best.confusion.counts.tolist(),
+                    "overall_steps": best.steps,
+                    "overall_weights": list(best.weights),
                 },
-                overall=best[1],
+                overall=best.tensors,
             )
-        confusion, tensors, steps = best
         model = self._new_model(0)
-        model.load_state_dict(tensors)
+        model.load_state_dict(best.tensors)
         report = FitReport(
             class_counts={name: int(n) for name, n in zip(CLASS_NAMES, counts, strict=True)},
-            class_weights=weights,
-            validation=confusion,
-            memoryless=self.memoryless,
-            steps=steps,
+            class_weights=best.weights,
+            validation=best.confusion,
+            memoryless=self._memoryless(best.weights),
+            steps=best.steps,
             attempts=attempt,
             seconds=time.perf_counter() - started,
             curve=tuple(self.curve),
@@ -104,27 +112,40 @@ class Fitting:
         self.checkpoint.discard()
         return model, report
 
-    def _class_weights(self, counts: NDArray[np.int64]) -> tuple[tuple[float, float, float], list[dict[str, float]]]:
+    def _best_so_far(self) -> "_Outcome | None":
+        """The best of the attempts that ended before an interruption."""
+        tensors, state = self.checkpoint.load("overall"), self.checkpoint.state
+        if tensors is None:
+            return None
+        confusion = Confusion(np.array(state["overall_counts"]))
+        return _Outcome(confusion, tensors, state["overall_steps"], Weights(*state["overall_weights"]))
+
+    def _first_weights(self) -> Weights:
+        """The class weights to begin with.
+
+        Where a reward can be of either sign, telling the signs apart is what needs the past, and both have full
+        weight: the paper's w(0) is tried first. Where only one occurs, the "no" of the task is a zero, and the weight
+        of the zeros decides whether the past is consulted.
+        """
         chosen = self.options.class_weights
         if not isinstance(chosen, str):
-            return chosen, []
+            return Weights(*chosen)
         if chosen in CLASS_WEIGHTS:
-            return CLASS_WEIGHTS[chosen], []
-        if "weights" in self.checkpoint.state:
-            return tuple(self.checkpoint.state["weights"]), self.checkpoint.state["search"]
-        low, high = balanced_weights(int(counts[0]), int(counts[2]))
-        if counts[0] and counts[2]:
-            # Where a reward can be of either sign, telling the signs apart is what needs the past, and both have
-            # full weight: the paper's w(0) it is. Otherwise the "no" of the task is a zero, and its weight decides.
-            return (low, CLASS_WEIGHTS["paper"][1], high), []
-        search = []
+            return CLASS_WEIGHTS[chosen]
+        signs = np.sign(self.tokens.rewards[_rows_of(self.tokens, self.train_episodes)])
+        negative, positive = int((signs < 0).sum()), int((signs > 0).sum())
+        low, high = balanced_weights(negative, positive)
+        weights = Weights(low, CLASS_WEIGHTS["paper"].zero, high)
+        return weights if negative and positive else self._searched(weights)
+
+    def _searched(self, weights: Weights) -> Weights:
+        """With the w(0) whose history gain is the largest."""
         for number, zero in enumerate(SEARCHED_ZERO_WEIGHTS):
             self.tick(f"trying w(0) = {zero:g}", number, len(SEARCHED_ZERO_WEIGHTS))
-            search.append({"zero_weight": zero, "history_gain": self._trial((low, zero, high))})
-        best = max(search, key=lambda entry: entry["history_gain"])["zero_weight"]
-        return (low, best, high), search
+            self.search.append({"zero_weight": zero, "history_gain": self._trial(weights._replace(zero=zero))})
+        return weights._replace(zero=max(self.search, key=lambda entry: entry["history_gain"])["zero_weight"])
 
-    def _trial(self, weights: tuple[float, float, float]) -> float:
+    def _trial(self, weights: Weights) -> float:
         """The history gain of a short training with these weights."""
         updates = min(_TRIAL_UPDATES, self.options.planned_steps(len(self.data)))
         options = replace(
@@ -137,7 +158,7 @@ class Fitting:
         confusion = trainer.evaluate(self.validation_episodes).confusion
         return confusion.balanced_accuracy - self._memoryless(weights).balanced_accuracy
 
-    def _attempt(self, attempt: int, weights: tuple[float, float, float]) -> tuple[Confusion, dict[str, Tensor], int]:
+    def _attempt(self, attempt: int, weights: Weights) -> "_Outcome":
         """Train from one initialisation: the predictions and weights of the best look at the validation data."""
         options = replace(self.options, steps=self.options.planned_steps(len(self.data)))
         assert options.steps is not None
@@ -171,7 +192,7 @@ class Fitting:
                 }
             )
             over = trainer.step >= _JUDGED_AT * options.steps and (
-                waited >= options.patience or self._stuck(Confusion(kept_counts))
+                waited >= options.patience or self._stuck(Confusion(kept_counts), weights)
             )
             self.tick(f"loss {loss:.4f}  accuracy {evaluation.confusion}", trainer.step, options.steps)
             self.checkpoint.save(
@@ -191,26 +212,22 @@ class Fitting:
                 best=kept,
             )
         model = {name.removeprefix("model."): v for name, v in kept.items() if name.startswith("model.")}
-        return Confusion(kept_counts), model, kept_step
+        return _Outcome(Confusion(kept_counts), model, kept_step, weights)
 
-    def _stuck(self, confusion: Confusion) -> bool:
+    def _stuck(self, confusion: Confusion, weights: Weights) -> bool:
         """Whether a class is never predicted, or the past hardly helps: the plateaus that training starts on."""
-        alone = self.memoryless.balanced_accuracy
+        alone = self._memoryless(weights).balanced_accuracy
         return bool(confusion.never_predicted) or confusion.balanced_accuracy < alone + _STUCK * (1 - alone)
 
-    def _memoryless(self, weights: tuple[float, float, float]) -> Confusion:
-        """Predictions of the same model when every step is an episode of its own."""
-        tokens = replace(self.tokens, offsets=np.arange(self.data.steps + 1))
-        rng = np.random.default_rng(self.seed)
-        train, validation = (_rows_of(self.tokens, e) for e in (self.train_episodes, self.validation_episodes))
-        options = replace(
-            self.options, steps=_MEMORYLESS_UPDATES, batch_size=_MEMORYLESS_BATCH, warmup=30, looking_cost=0.0
-        )
-        trainer = Trainer(self._new_model(0), tokens, train, weights, options, self.seed, self.device)
-        trainer.train(_MEMORYLESS_UPDATES)
-        if len(validation) > _MEMORYLESS_VALIDATION:
-            validation = rng.choice(validation, _MEMORYLESS_VALIDATION, replace=False)
-        return evaluate(trainer.model, tokens, validation, trainer.class_weights, self.device).confusion
+    def _memoryless(self, weights: Weights) -> Confusion:
+        """Predictions without access to earlier steps, of a model trained with these weights."""
+        if weights not in self.without_past:
+            self.without_past[weights] = best_without_past(
+                self._new_model(0), self.tokens, _rows_of(self.tokens, self.train_episodes),
+                _rows_of(self.tokens, self.validation_episodes), weights, self.options, self.seed, self.device,
+                self.tick,
+            )  # fmt: skip
+        return self.without_past[weights]
 
     def _new_model(self, attempt: int) -> RewardPredictor:
         with torch.random.fork_rng(devices=[]):
@@ -227,15 +244,15 @@ class Fitting:
         standardise(model.action_encoder, self._example[1])
         return model
 
-    def _base_state(self, weights: tuple[float, float, float]) -> dict[str, Any]:
+    def _base_state(self, weights: Weights) -> dict[str, Any]:
         return {"weights": list(weights), "search": self.search, "curve": self.curve}
 
 
 def balanced_weights(negative: int, positive: int) -> tuple[float, float]:
     """w(-1) and w(1) that give both signs the same say, with the paper's sum; the paper's where one is absent."""
     if not negative or not positive:
-        return CLASS_WEIGHTS["paper"][0], CLASS_WEIGHTS["paper"][2]
-    total = 2 * CLASS_WEIGHTS["paper"][0]
+        return CLASS_WEIGHTS["paper"].negative, CLASS_WEIGHTS["paper"].positive
+    total = 2 * CLASS_WEIGHTS["paper"].negative
     share = float(np.clip(positive / (negative + positive), 0.02, 0.98))
     return total * share, total * (1 - share)
 

@@ -2,7 +2,7 @@
 
 Steps that hold the same (observation, action) pair are encoded once. A batch is therefore given as the distinct
 pairs in it, its *tokens*, and ``index`` (batch, time), which token each step is. Since W(x + PE) = Wx + W PE,
-queries, keys and values too are computed once per token, plus one row per position.
+queries, keys and values too can be computed once per token, plus one row per position.
 """
 
 import math
@@ -52,84 +52,92 @@ class RewardPredictor(nn.Module):
         self.sink_value = nn.Parameter(torch.zeros(units))
 
     def encode(self, observations: object, actions: object, dropout: "Dropout") -> Tensor:
-        """Tokens to (tokens, 4 * units): embedding, query, key and value of each, before positions."""
+        """Tokens to (tokens, units): the embedding of each, before positions."""
         seen = dropout(self.observation_encoder(observations), self.options.dropout_dense)
         joined = torch.cat([seen, self.action_encoder(actions)], 1)
         x = dropout(torch.relu(self.join(joined)), self.options.dropout_dense)
-        x = x * math.sqrt(self.options.units)  # as Vaswani et al.: positions must not drown the embeddings
-        return torch.cat([x, self.projections(x)], 1)
+        return x * math.sqrt(self.options.units)  # as Vaswani et al.: positions must not drown the embeddings
+
+    def project(self, x: Tensor) -> Tensor:
+        """(..., units) -> (..., 4 * units): x, and its query, key and value."""
+        return torch.cat([x, self.projections(x)], -1)
 
     def steps(self, tokens: Tensor, index: Tensor, first_position: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Tokens in their places: x and query (batch, time, units), key and value (batch, 1 + time, units).
-
-        The first key and value are the sink's: an extra token without a position.
-        """
+        """Tokens in their places: x, query, key and value, each (batch, time, units)."""
         places = torch.arange(index.shape[1], device=index.device).expand_as(index)
         last = index.shape[1]
         if first_position is not None:
             places = places + first_position[:, None]
             last += self.options.max_position_shift
-        encoding = positional_encoding(torch.arange(last, device=index.device), self.options.units)
-        encoding = encoding * self.options.position_scale
-        positions = torch.cat([encoding, self.projections(encoding)], 1)  # (place, 4 * units)
-        sink = torch.cat([tokens.new_zeros(2 * self.options.units), self.sink_key, self.sink_value])
-        tokens = torch.cat([sink[None], tokens])
-        positions = torch.cat([torch.zeros_like(sink)[None], positions])
-        index, places = (nn.functional.pad(i + 1, (1, 0)) for i in (index, places))
-        rows = nn.functional.embedding(index, tokens) + nn.functional.embedding(places, positions)
-        x, query, key, value = rows.split(self.options.units, -1)
-        return x[:, 1:], query[:, 1:], key, value
+        encoding = self.encoding(torch.arange(last, device=index.device))
+        if tokens.is_cuda:  # products cost little there, and moving rows of 4 * units to and fro a lot
+            x = _rows(tokens, index) + _rows(encoding, places)
+            return x, *(nn.functional.linear(x, weight) for weight in self.projections.weight.chunk(3))
+        rows = _rows(self.project(tokens), index) + _rows(self.project(encoding), places)
+        return rows.chunk(4, -1)
+
+    def encoding(self, positions: Tensor) -> Tensor:
+        """What is added to an embedding for its place: (...,) -> (..., units)."""
+        return positional_encoding(positions, self.options.units) * self.options.position_scale
 
     def forward(
         self, tokens: Tensor, index: Tensor, first_position: Tensor | None = None, dropout: "Dropout | None" = None
     ) -> Prediction:
         """Predict every step of a batch.
 
-        ``tokens`` (tokens, 4 * units) from ``encode``; ``index`` (batch, time). Steps after the end of an episode
+        ``tokens`` (tokens, units) from ``encode``; ``index`` (batch, time). Steps after the end of an episode
         may be any token: no earlier step can see them.
         """
         dropout = dropout or Dropout(None)
         x, query, key, value = self.steps(tokens, index, first_position)
-        times = torch.arange(index.shape[1], device=index.device)
-        scores = self.score(query, key, times)
+        scores = self.score(query, key, torch.arange(index.shape[1], device=index.device))
         weights = scores.softmax(-1)
-        mixed = dropout(weights, self.options.dropout_attention) @ value
+        mixed = self.mix(dropout(weights, self.options.dropout_attention), value)
         return Prediction(self.classify(x, mixed, dropout), weights, scores)
 
     def predict_rows(self, tokens: Tensor, index: Tensor, times: Tensor) -> Prediction:
-        """Predict only the steps ``times`` (batch, rows): the cost and memory of rows, not of all pairs of steps."""
+        """Predict only the steps ``times`` (batch, rows): the cost and memory of rows, not of all pairs of steps.
+
+        ``tokens`` (tokens, 4 * units) are encoded and projected.
+        """
         units = self.options.units
-        encoding = positional_encoding(torch.arange(index.shape[1], device=index.device), units)
-        encoding = encoding * self.options.position_scale
+        encoding = self.encoding(torch.arange(index.shape[1], device=index.device))
         query_weight, rest_weight = self.projections.weight.split([units, 2 * units])
         x, query, key_value = tokens.split([units, units, 2 * units], 1)
-        embed = nn.functional.embedding
         own = index.gather(1, times)
-        row_x = embed(own, x) + embed(times, encoding)
-        row_query = embed(own, query) + embed(times, encoding @ query_weight.T)
-        steps = embed(index, key_value) + encoding @ rest_weight.T
-        sink = torch.cat([self.sink_key, self.sink_value]).expand(len(index), 1, -1)
-        key, value = torch.cat([sink, steps], 1).split(units, -1)
+        row_x = _rows(x, own) + _rows(encoding, times)
+        row_query = _rows(query, own) + _rows(encoding @ query_weight.T, times)
+        key, value = (_rows(key_value, index) + encoding @ rest_weight.T).chunk(2, -1)
         scores = self.score(row_query, key, times)
         weights = scores.softmax(-1)
-        return Prediction(self.classify(row_x, weights @ value, Dropout(None)), weights, scores)
+        return Prediction(self.classify(row_x, self.mix(weights, value), Dropout(None)), weights, scores)
 
     def score(self, query: Tensor, key: Tensor, times: Tensor) -> Tensor:
         """Attention scores of the rows at ``times`` ((query,) or (batch, query)) for the sink and for earlier steps.
 
-        (batch, query, units), (batch, 1 + key, units) -> (batch, query, 1 + key). A row does not attend to its own
-        step, which reaches the prediction beside attention.
+        (batch, query, units), (batch, key, units) -> (batch, query, 1 + key). The sink is an extra key without a
+        position. A row does not attend to its own step, which reaches the prediction beside attention.
         """
-        scores = query @ key.transpose(1, 2) / math.sqrt(self.options.units)
-        steps = torch.arange(key.shape[1] - 1, device=key.device)
-        hidden = nn.functional.pad(steps >= times[..., None], (1, 0))  # the sink is never hidden
-        return scores.masked_fill(hidden, -math.inf)
+        later = torch.arange(key.shape[1], device=key.device) >= times[..., None]
+        scores = (query @ key.transpose(1, 2)).masked_fill(later, -math.inf)
+        return torch.cat([(query @ self.sink_key)[..., None], scores], -1) / math.sqrt(self.options.units)
+
+    def mix(self, weights: Tensor, value: Tensor) -> Tensor:
+        """What each row gathers: (batch, query, 1 + key), (batch, key, units) -> (batch, query, units)."""
+        return weights[..., 1:] @ value + weights[..., :1] * self.sink_value
 
     def classify(self, x: Tensor, mixed: Tensor, dropout: "Dropout") -> Tensor:
         """(..., units) of a step and of what it attends to -> (..., class)"""
         hidden = self.norm(x) + dropout(mixed, self.options.dropout_block)
         hidden = dropout(torch.relu(self.position_wise(hidden)), self.options.dropout_dense)
         return cast(Tensor, self.head(hidden))
+
+
+def _rows(table: Tensor, index: Tensor) -> Tensor:
+    """Rows of a table: (rows, units), (...) -> (..., units)."""
+    if table.is_cuda:  # its gradient adds rows up as they come; that of embedding sorts them first
+        return table.index_select(0, index.flatten()).view(*index.shape, -1)
+    return nn.functional.embedding(index, table)
 
 
 def over_steps(scores: Tensor) -> Tensor:
@@ -163,7 +171,7 @@ class Dropout:
             -(2**63), None, generator=self.generator
         )
         kept = random.view(torch.uint8)[: x.numel()].view(x.shape) >= threshold
-        return x * kept * (256 / (256 - threshold))
+        return x * (kept * (256 / (256 - threshold)))
 
 
 def positional_encoding(positions: Tensor, units: int) -> Tensor:

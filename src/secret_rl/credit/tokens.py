@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _ROWS_AT_A_TIME = 1 << 17
 _SAMPLE = 1 << 16
 _MAX_ROW_BYTES = 1024  # beyond this, observations are pictures that hardly ever repeat
+_RARE_SHARE, _MOST_REPEATS = 0.2, 20  # episodes with a reward of some sign are rare below this share
 _MAX_SHARE = 0.25  # a table is worth while if steps repeat at least four times on average
 
 
@@ -84,6 +85,20 @@ class Tokens:
             return map_nest(lambda array: put(np.asarray(array[used])), nest)
 
         return Batch(rows_of(self.observations), rows_of(self.actions), put(index), put(classes), put(lengths))
+
+    def with_rare_repeated(self, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Some episodes, those with a reward of a rare sign several times.
+
+        Otherwise a batch holds a handful of them, and their gradient is mostly noise.
+        """
+        repeats = np.ones(len(episodes), np.int64)
+        for rewarded in (self.rewards > 0, self.rewards < 0):
+            holds = np.add.reduceat(rewarded, self.offsets[:-1])[episodes] > 0
+            share = holds.mean()
+            if 0 < share < _RARE_SHARE:
+                times = min(round(_RARE_SHARE / share), _MOST_REPEATS)
+                repeats = np.where(holds, np.maximum(repeats, times), repeats)
+        return np.repeat(episodes, repeats)
 
     def order(self, episodes: NDArray[np.int64], size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """One pass in random batches of episodes of similar length, so that little is padded."""

@@ -4,6 +4,7 @@ Everything random in update ``n`` comes from ``(seed, n)``, so training can stop
 to the same weights.
 """
 
+import gc
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -202,6 +203,7 @@ class _GraphedUpdate:
         size = min(trainer.options.batch_size, len(trainer.episodes))
         self.episodes = torch.zeros(size, dtype=torch.int64, device=device)
         self.generator = torch.Generator(device).manual_seed(trainer.seed % 2**63)
+        self.loss = torch.compile(trainer.loss, dynamic=False) if trainer.options.compile else trainer.loss
         self.graph: torch.cuda.CUDAGraph | None = None
         self.result = torch.zeros((), device=device)
 
@@ -224,6 +226,7 @@ class _GraphedUpdate:
             for _ in range(3):
                 self._run()
         torch.cuda.current_stream().wait_stream(stream)
+        gc.collect()  # a graph of an earlier trainer, freed in the middle of recording, would spoil it
         self.graph = torch.cuda.CUDAGraph()
         self.graph.register_generator_state(self.generator)
         with torch.cuda.graph(self.graph):
@@ -244,7 +247,7 @@ class _GraphedUpdate:
         rows = self.starts[self.episodes][:, None] + torch.minimum(self.time, lengths[:, None] - 1)
         batch = Batch(self.observations, self.actions, self.ids[rows].long(), self.classes[rows].long(), lengths)
         self.trainer.optimiser.zero_grad(set_to_none=True)
-        loss = self.trainer.loss(batch, self.generator)
+        loss = self.loss(batch, self.generator)
         loss.backward()
         self.trainer.optimiser.step()
         self.result.copy_(loss.detach())
