@@ -7,9 +7,23 @@ from typing import TYPE_CHECKING, Any
 from secret_rl.version import VERSION
 
 if TYPE_CHECKING:
+    from secret_rl.agents import LearningCurve as LearningCurve
+    from secret_rl.agents import QLearning as QLearning
     from secret_rl.credit import Attributions as Attributions
     from secret_rl.credit import Secret as Secret
+    from secret_rl.credit import adapt as adapt
+    from secret_rl.evaluation import compare as compare
     from secret_rl.evaluation import credit_quality as credit_quality
+    from secret_rl.shaping import Cells as Cells
+    from secret_rl.shaping import EventCredit as EventCredit
+    from secret_rl.shaping import NoPotential as NoPotential
+    from secret_rl.shaping import Observed as Observed
+    from secret_rl.shaping import OnlineCredit as OnlineCredit
+    from secret_rl.shaping import PotentialShaping as PotentialShaping
+    from secret_rl.shaping import TablePotential as TablePotential
+    from secret_rl.shaping import VectorPotentialShaping as VectorPotentialShaping
+    from secret_rl.shaping import estimate_potential as estimate_potential
+    from secret_rl.shaping.sb3 import PotentialShapingVecEnv as PotentialShapingVecEnv
     from secret_rl.trajectories import Episode as Episode
     from secret_rl.trajectories import Recorder as Recorder
     from secret_rl.trajectories import StoreError as StoreError
@@ -31,9 +45,23 @@ __version__ = VERSION
 # Public names and where they live. They are imported on first use: `import secret_rl` stays quick and pulls
 # neither PyTorch nor Numba.
 _HOMES = {
+    "LearningCurve": "secret_rl.agents",
+    "QLearning": "secret_rl.agents",
     "Attributions": "secret_rl.credit",
     "Secret": "secret_rl.credit",
+    "adapt": "secret_rl.credit",
+    "compare": "secret_rl.evaluation",
     "credit_quality": "secret_rl.evaluation",
+    "Cells": "secret_rl.shaping",
+    "EventCredit": "secret_rl.shaping",
+    "NoPotential": "secret_rl.shaping",
+    "Observed": "secret_rl.shaping",
+    "OnlineCredit": "secret_rl.shaping",
+    "PotentialShaping": "secret_rl.shaping",
+    "TablePotential": "secret_rl.shaping",
+    "VectorPotentialShaping": "secret_rl.shaping",
+    "estimate_potential": "secret_rl.shaping",
+    "PotentialShapingVecEnv": "secret_rl.shaping.sb3",
     "CropView": "secret_rl.views",
     "DropView": "secret_rl.views",
     "MaskView": "secret_rl.views",

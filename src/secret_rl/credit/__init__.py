@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from secret_rl.credit.adaptation import adapt as adapt
     from secret_rl.credit.attribution import Attributions as Attributions
     from secret_rl.credit.checkpoint import CheckpointError as CheckpointError
     from secret_rl.credit.diagnosis import CollapseWarning as CollapseWarning
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from secret_rl.credit.secret import Secret as Secret
 
 _HOMES = {
+    "adapt": "adaptation",
     "Attributions": "attribution",
     "CheckpointError": "checkpoint",
     "CollapseWarning": "diagnosis",

@@ -59,6 +59,10 @@ class Fitting:
     device: torch.device
     checkpoint: Checkpoint
     tick: Tick
+    initial: dict[str, Tensor] | None = None
+    """Weights to begin with, instead of random ones."""
+    zero_weight: float | None = None
+    """w(0) where class weights are "auto", instead of a search."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     search: list[dict[str, float]] = field(default_factory=list)
     without_past: dict[Weights, Confusion] = field(default_factory=dict)
@@ -135,6 +139,8 @@ class Fitting:
         signs = np.sign(self.tokens.rewards[_rows_of(self.tokens, self.train_episodes)])
         negative, positive = int((signs < 0).sum()), int((signs > 0).sum())
         low, high = balanced_weights(negative, positive)
+        if self.zero_weight is not None:
+            return Weights(low, self.zero_weight, high)
         weights = Weights(low, CLASS_WEIGHTS["paper"].zero, high)
         return weights if negative and positive else self._searched(weights)
 
@@ -240,6 +246,9 @@ class Fitting:
                 map_nest(lambda array: as_tensor(np.asarray(array[rows])), nest)
                 for nest in (self.data.observations, self.data.actions)
             )
+        if self.initial is not None:  # with the standardisation that belongs to them
+            model.load_state_dict(self.initial)
+            return model
         standardise(model.observation_encoder, self._example[0])
         standardise(model.action_encoder, self._example[1])
         return model

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from secret_rl.credit.attribution import Attributions, attribute
@@ -19,6 +20,7 @@ from secret_rl.credit.fitting import (
 )
 from secret_rl.credit.measures import Confusion
 from secret_rl.credit.model import RewardPredictor
+from secret_rl.credit.online import Queries, source_queries, step_credit
 from secret_rl.credit.options import ModelOptions, TrainingOptions, to_json
 from secret_rl.credit.tokens import Tokens
 from secret_rl.credit.training import evaluate
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "secret-rl credit model"
 _FORMAT_VERSION = 1
+_QUERIES = "queries."  # how the tensors begin that do not belong to the model
 
 
 class ModelError(ValueError):
@@ -63,6 +66,8 @@ class Secret:
         self.device = choose_device(device)
         self.model: RewardPredictor | None = None
         self.report: FitReport | None = None
+        self.queries: Queries | None = None
+        """What rewards of the source looked for; None if none of the positive ones is predicted."""
         self._specs: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     def fit(
@@ -81,7 +86,32 @@ class Secret:
             )  # fmt: skip
             model, report = fitting.run()
         self.model, self.report, self._specs = model.to(self.device).eval(), report, specs
+        return self.remember(data)
+
+    def remember(self, data: "Trajectories") -> "Secret":
+        """Keep what the positive rewards of some trajectories look for, for ``step_credit``; ``fit`` does so."""
+        self.queries = source_queries(self.fitted_for(data), data, self.device, self.seed)
         return self
+
+    def step_credit(self, observations: Any, actions: Any) -> NDArray[np.float64]:
+        """(steps,) what share of a reward of the source each (observation, action) pair would earn, from 0 to 1.
+
+        No trajectory and no reward of the target is needed. ``observations`` and ``actions`` hold one row per step.
+        """
+        if self.model is None:
+            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
+        if self.queries is None:
+            raise NotFittedError(
+                "the model remembers no reward that it predicted correctly, so it cannot tell what rewards look for: "
+                "call remember(trajectories) with some that hold positive rewards"
+            )
+        return step_credit(self.model, self.queries, observations, actions, self.device)
+
+    def check_spaces(self, observation_space: Any, action_space: Any) -> None:
+        """An error where these are not the spaces it was fitted on."""
+        from secret_rl.trajectories.spaces import to_json as space_to_json
+
+        self._check_specs("there are", space_to_json(observation_space), space_to_json(action_space))
 
     def attribute(self, data: "Trajectories", *, rewards: str = "all", tolerance: int = 0) -> Attributions:
         """Who earned each reward that is predicted correctly.
@@ -89,11 +119,11 @@ class Secret:
         ``rewards`` is "positive", "negative" or "all"; ``tolerance`` counts a prediction as correct within so many
         steps of the reward (5 in the paper's DMLab setting).
         """
-        return attribute(self._fitted(data), data, self.device, rewards, tolerance)
+        return attribute(self.fitted_for(data), data, self.device, rewards, tolerance)
 
     def evaluate(self, data: "Trajectories") -> Confusion:
         """How well the signs of rewards are predicted."""
-        model = self._fitted(data)
+        model = self.fitted_for(data)
         tokens = Tokens.of(data)
         weights = torch.ones(3, device=self.device)
         return evaluate(model, tokens, np.arange(len(data)), weights, self.device).confusion
@@ -116,7 +146,10 @@ class Secret:
             "seed": self.seed,
             "report": self.report.to_json(),
         }
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
+        tensors = dict(self.model.state_dict())
+        if self.queries is not None:
+            tensors |= {f"{_QUERIES}{name}": value for name, value in self.queries._asdict().items()}
+        weights = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
         with replacing(path) as temporary:
             save_file(weights, temporary, metadata={"secret_rl": json.dumps(description)})
         return path
@@ -132,21 +165,43 @@ class Secret:
             secret._specs = (description["observation_space"], description["action_space"])
             secret.report = FitReport.from_json(description["report"])
             model = RewardPredictor(*secret._specs, secret.model_options)
+            queries = {name: weights.pop(name).to(secret.device) for name in list(weights) if name.startswith(_QUERIES)}
+            if queries:
+                secret.queries = Queries(**{name.removeprefix(_QUERIES): value for name, value in queries.items()})
             model.load_state_dict(weights)
         except (KeyError, TypeError, ValueError, RuntimeError) as broken:
             raise ModelError(f"{path} does not describe a credit model this library can build: {broken}") from broken
         secret.model = model.to(secret.device).eval()
         return secret
 
-    def _fitted(self, data: "Trajectories") -> RewardPredictor:
-        if self.model is None or self._specs is None:
+    @classmethod
+    def of(cls, other: "Secret", training: TrainingOptions, seed: int) -> "Secret":
+        """One like another, with other training options; not fitted yet."""
+        options = {**vars(other.model_options), **vars(training)}
+        secret = cls(seed=seed, device=str(other.device), **options)
+        secret._specs = other._specs
+        return secret
+
+    @property
+    def specs(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The spaces of observations and actions it was fitted on, as JSON values."""
+        if self._specs is None:
             raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
-        for kind, mine, theirs in zip(("observations", "actions"), self._specs, _specs_of(data), strict=True):
-            if not _compatible(mine, theirs):
-                raise ValueError(f"the model was fitted on {kind} of {mine}, these trajectories hold {theirs}")
+        return self._specs
+
+    def fitted_for(self, data: "Trajectories") -> RewardPredictor:
+        """The model, if it is fitted and reads such trajectories; else an error."""
+        if self.model is None:
+            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
+        self._check_specs("these trajectories hold", *_specs_of(data))
         if not len(data):
             raise ValueError("no trajectories were given")
         return self.model
+
+    def _check_specs(self, found: str, *specs: dict[str, Any]) -> None:
+        for kind, mine, theirs in zip(("observations", "actions"), self.specs, specs, strict=True):
+            if not _compatible(mine, theirs):
+                raise ValueError(f"the model was fitted on {kind} of {mine}, {found} {theirs}")
 
 
 def _specs_of(data: "Trajectories") -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,5 +1,52 @@
-"""How good credit is."""
+"""How good credit is, and what it is worth to those who learn with it."""
 
+from secret_rl.evaluation.comparison import ComparedCondition, Comparison, compare
 from secret_rl.evaluation.credit_quality import CreditQuality, credit_quality
+from secret_rl.evaluation.curves import LearningCurves
+from secret_rl.evaluation.statistics import (
+    AggregatedCurve,
+    Bootstrap,
+    Estimate,
+    aggregate,
+    difference,
+    interquartile_mean,
+    mean,
+    probability_of_improvement,
+    ratio,
+)
+from secret_rl.evaluation.transfer import (
+    TargetTime,
+    area_under_curve,
+    episodes_to_threshold,
+    final_performance,
+    median_time,
+    share_reached,
+    smooth,
+    target_time,
+)
 
-__all__ = ["CreditQuality", "credit_quality"]
+__all__ = [
+    "AggregatedCurve",
+    "Bootstrap",
+    "ComparedCondition",
+    "Comparison",
+    "CreditQuality",
+    "Estimate",
+    "LearningCurves",
+    "TargetTime",
+    "aggregate",
+    "area_under_curve",
+    "compare",
+    "credit_quality",
+    "difference",
+    "episodes_to_threshold",
+    "final_performance",
+    "interquartile_mean",
+    "mean",
+    "median_time",
+    "probability_of_improvement",
+    "ratio",
+    "share_reached",
+    "smooth",
+    "target_time",
+]

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.credit import Attributions
 from secret_rl.trajectories import Trajectories
+
+if TYPE_CHECKING:
+    from secret_rl.credit import Attributions
 
 _FARTHEST = 10
 
@@ -47,7 +49,7 @@ class CreditQuality:
 
 
 def credit_quality(
-    attributions: Attributions,
+    attributions: "Attributions",
     truth: Trajectories | NDArray[np.bool_],
     threshold: float = 0.2,
     *,

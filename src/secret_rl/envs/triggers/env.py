@@ -6,10 +6,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.envs.tabular import TabularModel
 from secret_rl.envs.triggers.mazes import DISABLED, MazeContents, Mazes
 from secret_rl.envs.triggers.options import TriggersOptions
 from secret_rl.envs.triggers.render import Window, draw, text
 from secret_rl.envs.triggers.rollouts import RandomEpisodes
+from secret_rl.envs.triggers.tabulate import tabulate
 
 METADATA: dict[str, Any] = {
     "render_modes": ["rgb_array", "human", "ansi"],
@@ -99,6 +101,10 @@ class TriggersEnv(gym.Env[Any, Any]):
     def random_episodes(self) -> RandomEpisodes:
         """Random play of these mazes at compiled speed, for ``secret_rl.collect``."""
         return RandomEpisodes(self.options)
+
+    def tabular(self) -> TabularModel:
+        """The maze of ``layout_seed`` as arrays over its states, for ``secret_rl.QLearning`` and ``learn_many``."""
+        return tabulate(self.options)
 
     def render(self) -> Any:
         """An RGB array, a string, or a frame in a window, by ``render_mode``."""

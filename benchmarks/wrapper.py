@@ -1,0 +1,105 @@
+"""What a step through a shaping wrapper costs beyond the same step through a plain ``gym.Wrapper``.
+
+Both play the same episodes, resets included, turn and turn about.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import secret_rl  # noqa: F401
+from benchmarks.results_file import Row, interleaved, write
+from secret_rl.shaping import Cells, Observed, PotentialShaping, TablePotential, VectorPotentialShaping
+
+ROUNDS = 21
+STEPS = 20_000
+VECTOR = 4096
+VECTOR_STEPS = 50
+DISCOUNT = 0.99
+
+
+def run() -> None:
+    """Measure and write down."""
+    rows = [*table_cost(), *vector_cost()]  # another measurement of wrappers is another function that gives rows
+    write("wrapper", "A step through a shaping wrapper, one core", rows)
+
+
+def table_cost() -> list[Row]:
+    """Table potentials that know every state, on single environments."""
+    triggers = TablePotential({state: state / 1024 for state in range(1024)})
+    lake = TablePotential({state: state / 64 for state in range(64)}, state=Observed())
+    cells = np.indices((20, 20, 20, 20)).reshape(4, -1).T - 10
+    pole = TablePotential({tuple(cell): 0.5 for cell in cells.tolist()}, state=Cells((0.5, 0.5, 0.05, 0.5)))
+    settings: dict[str, tuple[Callable[[], gym.Env[Any, Any]], TablePotential, str]] = {
+        "Triggers 8x8 3T1P, info state": (
+            lambda: gym.make("secret_rl/Triggers-v0", layout_seed=1), triggers, "<= 2 us",
+        ),
+        "FrozenLake 8x8, observed state": (
+            lambda: gym.make("FrozenLake-v1", map_name="8x8"), lake, "<= 2 us",
+        ),
+        "CartPole, cells of 4 dimensions, 160,000 states": (lambda: gym.make("CartPole-v1"), pole, ""),
+    }  # fmt: skip
+    rows = []
+    for name, (make, potential, asked) in settings.items():
+        plain, shaped = gym.Wrapper(make()), PotentialShaping(make(), potential, DISCOUNT)
+        actions = np.random.default_rng(0).integers(0, plain.action_space.n, STEPS).tolist()
+        measured = interleaved(
+            {
+                "plain": lambda env=plain, actions=actions: seconds_per_step(env, actions),
+                "shaped": lambda env=shaped, actions=actions: seconds_per_step(env, actions),
+            },
+            ROUNDS,
+        )
+        rows += [
+            Row(f"{name}: step through gym.Wrapper", measured["plain"] * 1e6, "us"),
+            Row(f"{name}: shaping adds", (measured["shaped"] - measured["plain"]) * 1e6, "us", asked),
+        ]
+    return rows
+
+
+def vector_cost() -> list[Row]:
+    """The vector twin, on environments that are compiled themselves."""
+    potential = TablePotential({state: state / 1024 for state in range(1024)})
+
+    def make() -> Any:
+        return gym.make_vec(
+            "secret_rl/Triggers-v0", VECTOR, vectorization_mode="vector_entry_point", layout_seed=1
+        )  # fmt: skip
+
+    plain, shaped = gym.vector.VectorWrapper(make()), VectorPotentialShaping(make(), potential, DISCOUNT)
+    actions = np.random.default_rng(0).integers(0, 4, (VECTOR_STEPS, VECTOR))
+    measured = interleaved(
+        {
+            "plain": lambda: vector_seconds_per_step(plain, actions),
+            "shaped": lambda: vector_seconds_per_step(shaped, actions),
+        },
+        ROUNDS,
+    )
+    name = f"Triggers 8x8 3T1P, {VECTOR} side by side"
+    return [
+        Row(f"{name}: step of all through VectorWrapper", measured["plain"] * 1e6, "us"),
+        Row(f"{name}: shaping adds", (measured["shaped"] - measured["plain"]) * 1e6, "us"),
+    ]
+
+
+def seconds_per_step(env: gym.Env[Any, Any], actions: list[int]) -> float:
+    """Play from the same seed, and start again whenever an episode is over."""
+    env.reset(seed=0)
+    start = time.perf_counter()
+    for action in actions:
+        _, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            env.reset()
+    return (time.perf_counter() - start) / len(actions)
+
+
+def vector_seconds_per_step(envs: Any, actions: np.ndarray[Any, Any]) -> float:
+    """Play from the same seed; episodes restart by themselves."""
+    envs.reset(seed=0)
+    start = time.perf_counter()
+    for row in actions:
+        envs.step(row)
+    return (time.perf_counter() - start) / len(actions)

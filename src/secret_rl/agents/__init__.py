@@ -1,0 +1,7 @@
+"""Agents that learn, and what they gained while they did: tabular Q-learning, compiled where a task is known."""
+
+from secret_rl.agents.curves import LearningCurve
+from secret_rl.agents.q_learning import QLearning
+from secret_rl.agents.tabular import learn_many
+
+__all__ = ["LearningCurve", "QLearning", "learn_many"]

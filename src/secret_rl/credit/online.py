@@ -1,0 +1,98 @@
+"""Credit of a step as it happens: how much rewards of the source would attend to it.
+
+A reward is not there yet when the step that will earn it is taken. But what rewards look for is known from the
+source: their queries q, and the logarithms log Z of what their attention was normalised with. A new step with key k
+would get the share exp(<q, k> / sqrt(d) - log Z) of such a reward. Its place is taken to be where the query's
+attention was in the source, so the credit depends on the step alone and costs the same whatever came before.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from secret_rl.credit.model import Dropout, RewardPredictor
+from secret_rl.credit.tokens import Tokens, arrays_of, as_tensor, map_nest
+
+if TYPE_CHECKING:
+    from secret_rl.trajectories import Trajectories
+
+_QUERIES = 256
+_STEPS_AT_A_TIME = 1 << 13
+_DECIMALS = 6  # one step alone and among others then get the same credit
+
+
+class Queries(NamedTuple):
+    """What positive rewards of the source looked for."""
+
+    vectors: Tensor
+    """(queries, units)"""
+    biases: Tensor
+    """(queries,) what its place adds to the score of a step, less the log-normaliser."""
+
+
+@torch.no_grad()
+def source_queries(model: RewardPredictor, data: "Trajectories", device: torch.device, seed: int) -> Queries | None:
+    """The queries of some positive rewards that are predicted correctly; None if there are none."""
+    model.eval()
+    tokens = Tokens.of(data)
+    rewarded = np.flatnonzero(tokens.rewards > 0)
+    order = np.random.default_rng(seed).permutation(rewarded)
+    episodes = np.searchsorted(tokens.offsets, order, side="right") - 1
+    at_a_time = max(1, _STEPS_AT_A_TIME // int(tokens.lengths.max()))
+    found: list[Queries] = []
+    for first in range(0, len(order), at_a_time):
+        part = slice(first, first + at_a_time)
+        found.append(_queries_of(model, tokens, episodes[part], order[part] - tokens.offsets[episodes[part]], device))
+        if sum(len(queries.biases) for queries in found) >= _QUERIES:
+            break
+    joined = [torch.cat(column)[:_QUERIES] for column in zip(*found, strict=True)]
+    return Queries(*joined) if joined and len(joined[0]) else None
+
+
+def _queries_of(
+    model: RewardPredictor,
+    tokens: Tokens,
+    episodes: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    device: torch.device,
+) -> Queries:
+    """Of the rewards at these steps (one per episode given), those predicted to be positive."""
+    batch = tokens.batch(episodes, device)
+    encoded = model.encode(batch.observations, batch.actions, Dropout(None))
+    times = torch.from_numpy(steps).to(device)[:, None]
+    prediction = model.predict_rows(model.project(encoded), batch.index, times)
+    # a first step has no past to look for
+    kept = (prediction.logits[:, 0].argmax(-1) == 2) & (times[:, 0] > 0)
+    query_weight, key_weight, _ = model.projections.weight.chunk(3)
+    own = encoded[batch.index.gather(1, times)[:, 0]] + model.encoding(times[:, 0])
+    vectors = nn.functional.linear(own, query_weight)[kept]
+    attention = prediction.attention[kept, 0]  # (queries, time)
+    places = attention @ torch.arange(attention.shape[1], device=device, dtype=attention.dtype)
+    place_keys = nn.functional.linear(model.encoding(places), key_weight)
+    normalisers = prediction.scores[kept, 0, 1:].logsumexp(-1)
+    return Queries(vectors, (vectors * place_keys).sum(-1) / math.sqrt(model.options.units) - normalisers)
+
+
+@torch.no_grad()
+def step_credit(
+    model: RewardPredictor, queries: Queries, observations: Any, actions: Any, device: torch.device
+) -> NDArray[np.float64]:
+    """(steps,) the mean share of a reward that each (observation, action) pair would earn, from 0 to 1."""
+    model.eval()
+    rows = len(arrays_of(actions)[0])
+    _, key_weight, _ = model.projections.weight.chunk(3)
+    looked_for = key_weight.T @ queries.vectors.T / math.sqrt(model.options.units)  # (units, queries)
+    credit = np.empty(rows)
+    for first in range(0, rows, _STEPS_AT_A_TIME):
+        part = slice(first, first + _STEPS_AT_A_TIME)
+        seen, done = (
+            map_nest(lambda array: as_tensor(np.asarray(array[part])).to(device), nest)  # noqa: B023
+            for nest in (observations, actions)
+        )
+        scores = model.encode(seen, done, Dropout(None)) @ looked_for + queries.biases
+        credit[part] = scores.clamp(max=0).exp().mean(1).cpu().numpy()
+    return np.round(credit, _DECIMALS)

@@ -1,0 +1,228 @@
+"""Conditions beside a baseline: one table of what was learned, how fast, and how sure that is."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from secret_rl.evaluation.curves import LearningCurves
+from secret_rl.evaluation.statistics import (
+    BOOTSTRAP,
+    Bootstrap,
+    Estimate,
+    Floats,
+    draw,
+    improvements,
+    interval,
+    means,
+    ratio_estimate,
+    trimmed_means,
+)
+from secret_rl.evaluation.transfer import (
+    area_under_curve,
+    final_performance,
+    median_time,
+    share_reached,
+    target_time,
+)
+
+
+@dataclass(frozen=True)
+class ComparedCondition:
+    """One condition: estimates over its runs, and what sets it apart from the baseline (None for the baseline)."""
+
+    name: str
+    area: Estimate
+    """Mean over runs of the mean return over training."""
+    area_iqm: Estimate
+    """Interquartile mean over runs of the same."""
+    final: Estimate
+    """Mean over runs of the mean return over the last tenth of training."""
+    ratio: Estimate | None
+    """``area`` over that of the baseline."""
+    difference: Estimate | None
+    """``area`` minus that of the baseline."""
+    improvement: Estimate | None
+    """Probability that a run has a larger area than the baseline's on the same maze with the same seed."""
+    share_reached: float | None = None
+    """Share of runs that reached the threshold; None without a threshold, as all that follows."""
+    episodes_to_threshold: float | None = None
+    """Median over all runs; None where half of them or more did not reach it."""
+    total_episodes: float | None = None
+    """The same and the target trajectories collected beforehand."""
+    steps_to_threshold: float | None = None
+    """Median steps, if lengths are known."""
+    total_steps: float | None = None
+    """The same and the steps collected beforehand, if known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Every number by name."""
+        return {name: v.to_json() if isinstance(v, Estimate) else v for name, v in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every condition beside the baseline; ``comparison["pending"].ratio.value``, or print it."""
+
+    conditions: Mapping[str, ComparedCondition]
+    baseline: str
+    mazes: int
+    seeds: int
+    episodes: int
+    threshold: str | None
+    """In words; None if there is none."""
+    bootstrap: Bootstrap
+
+    def __getitem__(self, name: str) -> ComparedCondition:
+        if name not in self.conditions:
+            raise KeyError(f"no condition {name!r}: compared were {', '.join(map(repr, self.conditions))}")
+        return self.conditions[name]
+
+    def __str__(self) -> str:
+        cells = self._cells()
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        return "\n".join([*(line.rstrip() for line in lines), "", *self._notes()])
+
+    def to_markdown(self) -> str:
+        """A table with what its numbers mean below."""
+        header, *rows = ([cell.replace("|", "\\|") for cell in line] for line in self._cells())
+        lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
+        return "\n".join([*lines, "", *self._notes(), ""])
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it; null for what is undefined, unbounded or not known."""
+        own = {name: value for name, value in vars(self).items() if name not in ("conditions", "bootstrap")}
+        rows = {name: row.to_json() for name, row in self.conditions.items()}
+        return {**own, "bootstrap": vars(self.bootstrap).copy(), "conditions": rows}
+
+    def _cells(self) -> list[list[str]]:
+        columns = self._columns()
+        return [list(columns), *([tell(row) for tell in columns.values()] for row in self.conditions.values())]
+
+    def _columns(self) -> dict[str, Callable[[ComparedCondition], str]]:
+        """Title -> what to say of a condition."""
+        columns: dict[str, Callable[[ComparedCondition], str]] = {
+            "condition": lambda row: row.name,
+            "mean return": lambda row: f"{row.area:.3f}",
+            "IQM": lambda row: f"{row.area_iqm:.3f}",
+            f"ratio to {self.baseline}": lambda row: "" if row.ratio is None else f"{row.ratio:.2f}",
+            "P(improvement)": lambda row: "" if row.improvement is None else f"{row.improvement:.2f}",
+        }
+        if self.threshold is not None:
+            columns["reached"] = lambda row: f"{row.share_reached:.0%}"
+            columns["episodes to threshold"] = lambda row: _time(row.episodes_to_threshold)
+            if any(row.total_episodes != row.episodes_to_threshold for row in self.conditions.values()):
+                columns["with those collected"] = lambda row: _time(row.total_episodes)
+        return columns
+
+    def _notes(self) -> list[str]:
+        drawn = {"both": "mazes and seeds", "mazes": "mazes", "seeds": "seeds within mazes"}[self.bootstrap.resample]
+        notes = [
+            f"{self.mazes:,} mazes x {self.seeds:,} seeds x {self.episodes:,} episodes; "
+            "unshaped discounted return, mean over training, then over runs.",
+            f"{self.bootstrap.confidence:.0%} bootstrap intervals over {drawn} ({self.bootstrap.draws:,} draws); "
+            f"ratio and P(improvement) paired with {self.baseline} over mazes and seeds.",
+        ]
+        if self.threshold is not None:
+            notes.append(f"Threshold: {self.threshold}; median over all runs, those that never reach it included.")
+        return notes
+
+
+def compare(
+    curves: LearningCurves,
+    baseline: str = "none",
+    *,
+    threshold: ArrayLike | None = None,
+    fraction: float | None = None,
+    window: int = 10,
+    bootstrap: Bootstrap = BOOTSTRAP,
+) -> Comparison:
+    """Put every condition beside the baseline.
+
+    With a ``threshold``, or a ``fraction`` of ``curves.optimal``, times to reach it are told too: of the mean over
+    ``window`` episodes.
+
+    >>> rng = np.random.default_rng(0)
+    >>> slow, fast = (rng.normal(level, 0.1, (30, 5, 100)) for level in (0.2, 0.6))
+    >>> comparison = compare(LearningCurves({"none": slow, "pending": fast}, optimal=1.0), fraction=0.5)
+    >>> print(f"{comparison['pending'].ratio:.1f}, reached {comparison['pending'].share_reached:.0%}")
+    3.0 [3.0, 3.0], reached 100%
+    """
+    if baseline not in curves.returns:
+        raise ValueError(f"no condition {baseline!r} to compare with: pass baseline=, one of {list(curves.names)}")
+    rows = _estimates(curves, baseline, bootstrap)
+    told = None
+    if threshold is not None or fraction is not None:
+        times = {name: _times(curves, name, threshold, fraction, window) for name in curves}
+        rows = {name: {**row, **times[name]} for name, row in rows.items()}
+        told = _threshold_in_words(threshold, fraction, window)
+    conditions = {name: ComparedCondition(name, **row) for name, row in rows.items()}
+    return Comparison(conditions, baseline, curves.mazes, curves.seeds, curves.episodes, told, bootstrap)
+
+
+def _estimates(curves: LearningCurves, baseline: str, bootstrap: Bootstrap) -> dict[str, dict[str, Any]]:
+    """All conditions at once, so that the runs are drawn twice and not for every number anew."""
+    areas = np.stack([area_under_curve(curves[name]) for name in curves], -1)  # (mazes, seeds, conditions)
+    finals = np.stack([final_performance(curves[name]) for name in curves], -1)
+    base = curves.names.index(baseline)
+    theirs = areas[..., base, None]
+    kinds = {"area": areas, "final": finals, "difference": areas - theirs, "improvement": improvements(areas, theirs)}
+    point, draws = draw(means, np.concatenate(list(kinds.values()), -1), bootstrap)
+    count = len(curves)
+    estimates = {
+        kind: _tell(point[i * count : (i + 1) * count], draws[:, i * count : (i + 1) * count], bootstrap)
+        for i, kind in enumerate(kinds)
+    }
+    estimates["area_iqm"] = _tell(*draw(trimmed_means, areas, bootstrap), bootstrap)
+    estimates["ratio"] = [
+        ratio_estimate(point[i], point[base], draws[:, i], draws[:, base], bootstrap.confidence) for i in range(count)
+    ]
+    relative = ("ratio", "difference", "improvement")
+    return {
+        name: {kind: None if i == base and kind in relative else column[i] for kind, column in estimates.items()}
+        for i, name in enumerate(curves)
+    }
+
+
+def _tell(point: Floats, draws: Floats, bootstrap: Bootstrap) -> list[Estimate]:
+    low, high = interval(draws, bootstrap.confidence)
+    return [Estimate(*map(float, numbers)) for numbers in zip(point, low, high, strict=True)]
+
+
+def _times(
+    curves: LearningCurves, name: str, threshold: ArrayLike | None, fraction: float | None, window: int
+) -> dict[str, float | None]:
+    time = target_time(
+        curves[name],
+        threshold,
+        fraction=fraction,
+        optimal=curves.optimal,
+        window=window,
+        lengths=None if curves.lengths is None else curves.lengths[name],
+        collected=curves.collected[name],
+        collected_steps=None if curves.collected_steps is None else curves.collected_steps[name],
+    )
+    return {
+        "share_reached": share_reached(time.episodes),
+        "episodes_to_threshold": median_time(time.episodes),
+        "total_episodes": median_time(time.total_episodes),
+        "steps_to_threshold": None if time.steps is None else median_time(time.steps),
+        "total_steps": None if time.total_steps is None else median_time(time.total_steps),
+    }
+
+
+def _threshold_in_words(threshold: ArrayLike | None, fraction: float | None, window: int) -> str:
+    if fraction is not None:
+        level = f"{fraction:.0%} of the optimal return"
+    else:
+        levels = np.asarray(threshold, np.float64)
+        level = "a return set for each maze" if levels.ndim else f"a return of {levels:g}"
+    return f"{level} in the mean over {window:,} episode{'s' * (window > 1)}"
+
+
+def _time(median: float | None) -> str:
+    return "not reached" if median is None else f"{median:,.0f}"

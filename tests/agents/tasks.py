@@ -1,0 +1,100 @@
+"""Small tasks and a shaping wrapper, as plainly as they can be written."""
+
+import gymnasium as gym
+import numpy as np
+
+from secret_rl.envs.tabular import TabularModel
+
+
+class ModelEnv(gym.Env):
+    """A model as an environment to step: it does not offer its arrays."""
+
+    def __init__(self, model, start_action=0):
+        self.model = model
+        self.observation_space = gym.spaces.Discrete(len(model.next_states))
+        self.action_space = gym.spaces.Discrete(model.next_states.shape[1], start=start_action)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.here, self.steps = self.model.start, 0
+        return self.here, {}
+
+    def step(self, action):
+        pair = self.here, action - self.action_space.start
+        self.here = int(self.model.next_states[pair])
+        self.steps += 1
+        terminated = bool(self.model.terminated[pair])
+        truncated = not terminated and self.steps == self.model.max_steps
+        return self.here, self.model.rewards[pair], terminated, truncated, {}
+
+
+class Shaping(gym.Wrapper):
+    """Adds discount * Phi' - Phi; Phi is a table of states and a sum of what (state, action) pairs earn over time."""
+
+    def __init__(self, env, potential, earns, cap, discount, keep, scale=1.0):
+        super().__init__(env)
+        self.potential, self.earns, self.cap, self.scale = potential, earns, cap, scale
+        self.shaping_discount, self.keep = discount, keep
+
+    def reset(self, **kwargs):
+        observation, info = self.env.reset(**kwargs)
+        self.state, self.earned, self.time = info["state"], 0.0, 0
+        self.phi = self.scale * self.potential(self.state)
+        return observation, info
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.earned += self.earns(self.state, action, self.time)
+        self.state, self.time = info["state"], self.time + 1
+        phi = self.scale * (self.potential(self.state) + min(self.cap, self.earned))
+        if terminated or (truncated and not self.keep):
+            phi = 0.0
+        shaping = self.shaping_discount * phi - self.phi
+        self.phi = phi
+        info = {**info, "env_reward": reward, "shaping_reward": shaping}
+        return observation, reward + shaping, terminated, truncated, info
+
+    def tabular(self):
+        model = self.env.get_wrapper_attr("tabular")()
+        states, actions = model.next_states.shape
+        times = range(model.max_steps)
+        return model._replace(
+            potential=np.array([self.potential(s) for s in model.states]),
+            pairs=np.arange(states * actions, dtype=np.int32).reshape(states, actions),
+            credit=np.array([[self.earns(s, a, t) for t in times] for s in model.states for a in range(actions)]),
+            cap=self.cap,
+            discount=self.shaping_discount,
+            keep_on_truncation=self.keep,
+            scale=self.scale,
+        )
+
+
+def random_model(seed, states=6, actions=3, max_steps=15, rewarded=0.4):
+    """Every action leads somewhere, one of them to an end."""
+    rng = np.random.default_rng(seed)
+    terminated = np.zeros((states, actions), bool)
+    terminated[rng.integers(states), rng.integers(actions)] = True
+    return TabularModel.of(
+        rng.integers(0, states, (states, actions)),
+        np.where(rng.random((states, actions)) < rewarded, rng.normal(size=(states, actions)), 0.0),
+        terminated,
+        start=int(rng.integers(states)),
+        max_steps=max_steps,
+    )
+
+
+def optimal_values(model, discount):
+    """(states, actions) by value iteration, as if there were no time limit."""
+    values = np.zeros(model.rewards.shape)
+    for _ in range(3000):
+        values = model.rewards + discount * np.where(model.terminated, 0, values.max(1)[model.next_states])
+    return values
+
+
+def reachable(model):
+    """States that can be met from the start and left again."""
+    found = [model.start]
+    for state in found:
+        onward = model.next_states[state][~model.terminated[state]]
+        found += [s for s in dict.fromkeys(onward.tolist()) if s not in found]
+    return np.array(found)

@@ -1,0 +1,381 @@
+"""Estimates and intervals: equal to SciPy's and to slow loops, right as often as they say, and paired."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from secret_rl.evaluation import (
+    Bootstrap,
+    Estimate,
+    aggregate,
+    difference,
+    interquartile_mean,
+    mean,
+    probability_of_improvement,
+    ratio,
+    smooth,
+    statistics,
+)
+
+SCHEMES = ["both", "mazes", "seeds"]
+QUICK = Bootstrap(draws=200)
+UNITS = st.tuples(st.integers(2, 6), st.integers(2, 6))
+RUNS = UNITS.flatmap(lambda shape: arrays(np.float64, shape, elements=st.floats(-5, 5)))
+PAIRS = UNITS.flatmap(lambda s: st.tuples(*(arrays(np.float64, s, elements=st.integers(0, 3)) for _ in range(2))))
+
+
+def runs(seed, mazes=12, seeds=4, between=1.0, within=0.5, centre=0.0):
+    rng = np.random.default_rng(seed)
+    return centre + rng.normal(0, between, (mazes, 1)) + rng.normal(0, within, (mazes, seeds))
+
+
+def width(estimate):
+    return estimate.high - estimate.low
+
+
+def all_counts(bootstrap, mazes, seeds):
+    return np.concatenate(list(bootstrap.counts(mazes, seeds)))
+
+
+# Estimates
+
+
+@given(arrays(np.float64, st.tuples(st.integers(2, 7), st.integers(1, 7)), elements=st.floats(-5, 5)))
+def test_the_interquartile_mean_is_scipys(values):
+    assert interquartile_mean(values, QUICK).value == pytest.approx(stats.trim_mean(values, 0.25, axis=None), abs=1e-9)
+
+
+@given(RUNS, st.sampled_from(SCHEMES), st.integers(0, 1000))
+def test_every_draw_is_what_a_slow_loop_makes_of_it(values, scheme, seed):
+    bootstrap = Bootstrap(scheme, draws=5, seed=seed)
+    _, averages = statistics.draw(statistics.means, values[..., None], bootstrap)
+    _, trimmed = statistics.draw(statistics.trimmed_means, values[..., None], bootstrap)
+    for number, counts in enumerate(all_counts(bootstrap, *values.shape)):
+        drawn = np.repeat(values.ravel(), counts.astype(int))
+        assert averages[number, 0] == pytest.approx(drawn.mean(), abs=1e-9)
+        assert trimmed[number, 0] == pytest.approx(stats.trim_mean(drawn, 0.25), abs=1e-9)
+
+
+@given(PAIRS)
+def test_the_probability_of_improvement_is_that_of_a_slow_loop(pair):
+    mine, theirs = pair
+    points = 0.0
+    for maze, seed in np.ndindex(mine.shape):
+        if mine[maze, seed] > theirs[maze, seed]:
+            points += 1
+        elif mine[maze, seed] == theirs[maze, seed]:
+            points += 0.5
+    forth, back = probability_of_improvement(mine, theirs, QUICK), probability_of_improvement(theirs, mine, QUICK)
+    assert forth.value == pytest.approx(points / mine.size)
+    assert 0 <= forth.low <= forth.value + 1e-12 and forth.value <= forth.high + 1e-12 <= 1 + 1e-9
+    # Turned around, everything is turned around: ties are worth one half to both.
+    assert (back.value, back.low, back.high) == pytest.approx((1 - forth.value, 1 - forth.high, 1 - forth.low))
+
+
+def test_pairs_are_of_the_same_maze_and_the_same_seed():
+    theirs = np.arange(12.0).reshape(4, 3)
+    assert probability_of_improvement(theirs + 0.1, theirs, QUICK).value == 1
+    assert probability_of_improvement(theirs, theirs, QUICK).value == 0.5
+    assert difference(theirs + 0.1, theirs, QUICK).value == pytest.approx(0.1)
+    shuffled = theirs[::-1]
+    assert probability_of_improvement(shuffled + 0.1, theirs, QUICK).value == 0.5  # two mazes up, two down
+
+
+# Draws
+
+
+@given(UNITS, st.integers(0, 1000))
+def test_draws_take_what_they_say(units, seed):
+    mazes, seeds = units
+    shape = (50, mazes, seeds)
+    whole = all_counts(Bootstrap("mazes", draws=50, seed=seed), mazes, seeds).reshape(shape)
+    assert (whole == whole[..., :1]).all() and (whole[..., 0].sum(1) == mazes).all()
+    strata = all_counts(Bootstrap("seeds", draws=50, seed=seed), mazes, seeds).reshape(shape)
+    assert (strata.sum(2) == seeds).all()
+    both = all_counts(Bootstrap("both", draws=50, seed=seed), mazes, seeds).reshape(shape)
+    assert (both.sum((1, 2)) == mazes * seeds).all() and (both.sum(2) % seeds == 0).all()
+    np.testing.assert_array_equal(both.sum(2), whole.sum(2))  # the same mazes, their seeds drawn too
+    assert not (both == both[..., :1]).all()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_spread_of_draws_is_that_of_theory(scheme):
+    """Var of a drawn mean: of maze means over mazes; of seeds within mazes over runs; or both together."""
+    values = runs(1, mazes=9, seeds=4, within=1.0)
+    mazes, seeds = values.shape
+    between, within = values.mean(1).var() / mazes, values.var(1).mean() / (mazes * seeds)
+    expected = {"mazes": between, "seeds": within, "both": between + within}[scheme]
+    _, draws = statistics.draw(statistics.means, values[..., None], Bootstrap(scheme, draws=20_000))
+    assert draws.var() == pytest.approx(expected, rel=0.05)
+    assert draws.mean() == pytest.approx(values.mean(), abs=4 * np.sqrt(expected / 20_000))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_blocks_make_no_difference(scheme, monkeypatch):
+    bootstrap = Bootstrap(scheme, draws=101)
+    at_once = all_counts(bootstrap, 5, 3)
+    monkeypatch.setattr(statistics, "_BYTES_AT_A_TIME", 8 * 15 * 7)
+    blocks = list(bootstrap.counts(5, 3))
+    assert [len(block) for block in blocks] == [7] * 14 + [3]
+    np.testing.assert_array_equal(np.concatenate(blocks), at_once)
+
+
+def test_memory_of_counts_is_bounded():
+    sizes = [block.nbytes for block in Bootstrap("mazes", draws=3_000).counts(500, 20)]
+    assert len(sizes) > 1 and max(sizes) <= statistics._BYTES_AT_A_TIME
+
+
+def test_the_seed_decides_the_draws():
+    values = runs(0)
+    assert mean(values, Bootstrap(seed=3)) == mean(values, Bootstrap(seed=3))
+    assert mean(values, Bootstrap(seed=3)) != mean(values, Bootstrap(seed=4))
+    np.random.seed(0)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    mean(values)
+    np.testing.assert_array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+
+
+# Intervals
+
+
+def assert_close_intervals(ours, scipys):
+    interval = scipys.confidence_interval
+    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high), abs=0.04 * width(ours))
+
+
+def scipy_bootstrap(data, statistic, **how):
+    return stats.bootstrap(
+        data, statistic, method="percentile", n_resamples=10_000, rng=np.random.default_rng(5), batch=1_000, **how
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(mean, np.mean), (interquartile_mean, lambda x, axis: stats.trim_mean(x, 0.25, axis=axis))],
+)
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_one_seed_per_maze_is_scipys_plain_bootstrap(ours, theirs, confidence):
+    values = np.random.default_rng(0).exponential(size=(23, 1))
+    expected = scipy_bootstrap((values[:, 0],), theirs, confidence_level=confidence)
+    for scheme in ("mazes", "both"):
+        assert_close_intervals(ours(values, Bootstrap(scheme, confidence=confidence)), expected)
+
+
+def test_seeds_within_mazes_are_scipys_bootstrap_of_several_samples():
+    values = runs(2, mazes=6, seeds=7)
+    for ours, theirs in [
+        (mean, lambda *mazes, axis: np.concatenate(mazes, axis).mean(axis)),
+        (interquartile_mean, lambda *mazes, axis: stats.trim_mean(np.concatenate(mazes, axis), 0.25, axis=axis)),
+    ]:
+        assert_close_intervals(ours(values, Bootstrap("seeds")), scipy_bootstrap(tuple(values), theirs))
+
+
+def test_comparisons_are_scipys_paired_bootstrap():
+    theirs = runs(3, mazes=25, seeds=1, centre=4.0)
+    mine = 1.5 * theirs + runs(4, mazes=25, seeds=1, between=0.3)
+    samples = (mine[:, 0], theirs[:, 0])
+    for ours, statistic in [
+        (ratio, lambda x, y, axis: x.mean(axis) / y.mean(axis)),
+        (difference, lambda x, y, axis: (x - y).mean(axis)),
+        (probability_of_improvement, lambda x, y, axis: (x > y).mean(axis)),
+    ]:
+        expected = scipy_bootstrap(samples, statistic, paired=True, vectorized=True)
+        assert_close_intervals(ours(mine, theirs, Bootstrap("mazes")), expected)
+
+
+def test_intervals_hold_the_truth_as_often_as_theory_says():
+    """At 90 %, percentiles of 30 mazes and 300 draws should hold it 0.88 of the time; Student's t is the control."""
+    mazes, seeds, repeats = 30, 3, 600
+    rng = np.random.default_rng(0)
+    held = dict.fromkeys([*SCHEMES, "own", "iqm", "improvement", "student"], 0)
+    for number in range(repeats):
+        own = rng.normal(0, 1, (mazes, 1))  # the truth over all mazes is 0
+        values = own + rng.normal(0, 1, (mazes, seeds))
+        rival = values + rng.normal(0, 1, (mazes, 1)) + rng.normal(0, 1, (mazes, seeds))
+        how = {name: Bootstrap(name, draws=300, confidence=0.9, seed=number) for name in SCHEMES}
+        for scheme in SCHEMES:
+            estimate = mean(values, how[scheme])
+            held[scheme] += estimate.low <= 0 <= estimate.high
+            held["own"] += scheme == "seeds" and estimate.low <= own.mean() <= estimate.high
+        middle = interquartile_mean(values, how["mazes"])
+        held["iqm"] += middle.low <= 0 <= middle.high
+        better = probability_of_improvement(rival, values, how["mazes"])
+        held["improvement"] += better.low <= 0.5 <= better.high
+        of_mazes = values.mean(1)
+        held["student"] += abs(of_mazes.mean()) <= stats.t.ppf(0.95, mazes - 1) * stats.sem(of_mazes)
+    share = {name: count / repeats for name, count in held.items()}
+    assert share["student"] == pytest.approx(0.9, abs=0.05)  # four standard errors
+    for name in ("mazes", "iqm", "improvement"):
+        assert share[name] == pytest.approx(0.88, abs=0.055), (name, share)
+    assert share["mazes"] <= share["both"] <= share["student"] + 0.05  # both: var x 7/6 here
+    assert share["own"] == pytest.approx(0.82, abs=0.065)  # 3 seeds: var x 2/3
+    assert share["seeds"] < 0.75  # these mazes say nothing of others
+
+
+def test_pairing_takes_the_differences_between_mazes_out():
+    theirs = runs(5, mazes=30, seeds=5, between=10.0, within=0.1, centre=50.0)
+    mine = theirs + 1.0 + 0.1 * runs(6, mazes=30, seeds=5)
+    for scheme in ("both", "mazes"):
+        bootstrap = Bootstrap(scheme)
+        unpaired = np.hypot(width(mean(mine, bootstrap)), width(mean(theirs, bootstrap)))
+        assert width(difference(mine, theirs, bootstrap)) < unpaired / 20
+        of_ratio = unpaired / theirs.mean()
+        assert width(ratio(mine, theirs, bootstrap)) < of_ratio / 5
+    unrelated = theirs[np.random.default_rng(0).permutation(30)]  # pairs that are none
+    assert width(difference(mine, unrelated)) > unpaired / 2
+
+
+@given(RUNS, st.floats(0.1, 10), st.floats(-5, 5), st.sampled_from(SCHEMES))
+def test_estimates_move_with_their_values(values, scale, shift, scheme):
+    bootstrap = Bootstrap(scheme, draws=100)
+    for statistic in (mean, interquartile_mean):
+        plain, moved = statistic(values, bootstrap), statistic(scale * values + shift, bootstrap)
+        for end in ("value", "low", "high"):
+            assert getattr(moved, end) == pytest.approx(scale * getattr(plain, end) + shift, abs=1e-7)
+    base = np.abs(values) + 1
+    one, other = ratio(values, base, bootstrap), ratio(scale * values, scale * base, bootstrap)
+    assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high), abs=1e-9)
+
+
+def test_more_confidence_is_a_wider_interval():
+    values = runs(7)
+    for statistic in (mean, interquartile_mean, lambda v, b: ratio(v, np.abs(v) + 1, b)):
+        widths = [width(statistic(values, Bootstrap(confidence=c))) for c in (0.5, 0.8, 0.95, 0.99)]
+        assert widths == sorted(widths) and widths[0] < widths[-1] / 2
+
+
+# Ratios
+
+
+def test_ratios_worked_by_hand():
+    theirs = np.array([[1.0, 3.0], [2.0, 2.0]])
+    assert ratio(3 * theirs, theirs) == Estimate(3, 3, 3)
+    mine = np.array([[1.0, 1.0], [5.0, 9.0]])
+    assert ratio(mine, theirs).value == 2  # of the means, not the mean of ratios
+    assert ratio(-mine, theirs).value == -2
+    spread = np.arange(1.0, 17.0).reshape(4, 4)
+    assert ratio(2 * spread, spread, statistic="iqm").value == 2
+    outlier = spread.copy()
+    outlier[0, 0] = outlier[3, 3] = 1e6
+    assert ratio(outlier, spread, statistic="iqm").value < 2 < ratio(outlier, spread).value
+
+
+def test_a_ratio_to_nothing_is_undefined():
+    mine = runs(8, centre=5.0)
+    for theirs in (np.zeros_like(mine), -mine):
+        undefined = ratio(mine, theirs)
+        assert np.isnan(undefined.value)
+        assert str(undefined) == "undefined"
+        assert undefined.to_json() == {"value": None, "low": None, "high": None}
+
+
+def test_draws_without_a_ratio_count_against_the_interval():
+    tops = np.arange(1.0, 101.0)
+    bottoms = np.ones(100)
+    whole = statistics.ratio_estimate(50, 1, tops, bottoms, 0.9)
+    assert (whole.low, whole.high) == (5, 96)
+    few = bottoms.copy()
+    few[[20, 40]] = (0.0, -1.0)
+    cautious = statistics.ratio_estimate(50, 1, tops, few, 0.9)
+    assert (cautious.low, cautious.high) == (3, 98)  # two draws further out at both ends
+    many = bottoms.copy()
+    many[:6] = -1.0
+    nothing = statistics.ratio_estimate(50, 1, tops, many, 0.9)
+    assert (nothing.value, nothing.low, nothing.high) == (50, -np.inf, np.inf)
+    assert str(nothing) == "50.000 [unbounded]"
+    assert nothing.to_json() == {"value": 50, "low": None, "high": None}
+
+
+# Curves
+
+
+@pytest.mark.parametrize(("name", "statistic"), [("mean", mean), ("iqm", interquartile_mean)])
+def test_a_curve_is_its_points_one_by_one(name, statistic, monkeypatch):
+    returns = np.random.default_rng(0).normal(size=(5, 3, 23)) + np.arange(23) / 5
+    bootstrap = Bootstrap(draws=150, seed=2)
+    curve = aggregate(returns, window=4, points=None, statistic=name, bootstrap=bootstrap)
+    np.testing.assert_array_equal(curve.episodes, np.arange(4, 24))
+    smoothed = smooth(returns, 4)
+    for point in range(20):
+        alone = statistic(smoothed[..., point], bootstrap)
+        assert (curve.value[point], curve.low[point], curve.high[point]) == pytest.approx(
+            (alone.value, alone.low, alone.high)
+        )
+    monkeypatch.setattr(statistics, "_BYTES_OF_DRAWS", 8 * 150 * 3)  # three points at a time
+    again = aggregate(returns, window=4, points=None, statistic=name, bootstrap=bootstrap)
+    np.testing.assert_allclose(again.low, curve.low)
+    np.testing.assert_allclose(again.high, curve.high)
+
+
+@pytest.mark.parametrize("points", [2, 7, 50, 400])
+def test_points_are_spread_over_the_whole_curve(points):
+    returns = np.broadcast_to(np.arange(1.0, 301.0), (3, 2, 300))
+    curve = aggregate(returns, points=points, bootstrap=QUICK)
+    assert len(curve.episodes) == min(points, 300)
+    assert (curve.episodes[0], curve.episodes[-1]) == (1, 300)
+    gaps = np.diff(curve.episodes)
+    assert gaps.max() - gaps.min() <= 1 and gaps.min() >= 1
+    np.testing.assert_allclose(curve.value, curve.episodes)
+
+
+def test_a_curve_lies_within_its_interval_and_more_runs_make_it_narrow():
+    rng = np.random.default_rng(0)
+    few, many = (aggregate(rng.normal(size=(n, 2, 60)), window=5, bootstrap=QUICK) for n in (8, 128))
+    for curve in (few, many):
+        assert (curve.low <= curve.value).all() and (curve.value <= curve.high).all()
+    assert (few.high - few.low).mean() > 2.5 * (many.high - many.low).mean()  # four times, about
+
+
+# Words and refusals
+
+
+def test_estimates_are_told_in_words_and_as_json():
+    estimate = Estimate(1.23456, 1.0, 2.0)
+    assert str(estimate) == f"{estimate}" == "1.235 [1.000, 2.000]"
+    assert f"{estimate:.1f}" == "1.2 [1.0, 2.0]"
+    assert estimate.to_json() == {"value": 1.23456, "low": 1.0, "high": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"resample": "runs"}, "resample must be 'both', 'mazes' or 'seeds', got 'runs'"),
+        ({"draws": 0}, "draws must be at least 1, got 0"),
+        ({"confidence": 95}, r"confidence must lie in \(0, 1\), got 95: 0.95 for 95 %"),
+    ],
+)
+def test_bad_options_are_refused(how, message):
+    with pytest.raises(ValueError, match=message):
+        Bootstrap(**how)
+
+
+def test_an_interval_from_one_unit_is_refused():
+    for scheme in ("both", "mazes"):
+        with pytest.raises(ValueError, match="1 maze cannot say how mazes differ: run more, or pass .*'seeds'"):
+            mean(np.ones((1, 5)), Bootstrap(scheme))
+    with pytest.raises(ValueError, match="1 seed per maze cannot say how seeds differ"):
+        mean(np.ones((5, 1)), Bootstrap("seeds"))
+    assert mean(np.arange(5.0)[None], Bootstrap("seeds")).value == 2
+
+
+def test_bad_values_are_refused():
+    with pytest.raises(ValueError, match=r"values have shape \(4,\), expected \(mazes, seeds\)"):
+        mean(np.zeros(4))
+    with pytest.raises(ValueError, match=r"values have shape \(0, 3\), expected .* at least one of each"):
+        interquartile_mean(np.zeros((0, 3)))
+    with pytest.raises(ValueError, match="values hold inf at maze 1, seed 0.* use share_reached and median_time"):
+        mean([[1.0, 2.0], [np.inf, 1.0]])
+    with pytest.raises(ValueError, match="the baseline's values hold nan at maze 0, seed 1"):
+        ratio(np.ones((2, 2)), [[1.0, np.nan], [1.0, 1.0]])
+    for compared in (ratio, difference, probability_of_improvement):
+        with pytest.raises(ValueError, match=r"\(2, 3\), the baseline's of \(3, 2\): pairs need the same runs"):
+            compared(np.ones((2, 3)), np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"statistic must be one of .*, got 'median'"):
+        ratio(np.ones((2, 3)), np.ones((2, 3)), statistic="median")
+    with pytest.raises(ValueError, match="points must be at least 2, got 1"):
+        aggregate(np.ones((2, 3, 4)), points=1)
+    with pytest.raises(ValueError, match="returns hold nan at maze 0, seed 0, episode 0"):
+        aggregate(np.full((2, 3, 4), np.nan))

@@ -1,0 +1,149 @@
+"""Shaping changes no optimal policy: exact solutions of tasks that are read off the real wrapper."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.wrappers import TimeLimit
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from secret_rl.shaping import PotentialShaping, TablePotential
+from secret_rl.testing.mdps import Mdp, MdpEnv, is_clear, measure, optimal_actions, random_mdp
+from secret_rl.testing.shaping import RunningSum
+
+seeds = st.integers(0, 2**32 - 1)
+discounts = st.floats(0.3, 0.95)
+
+
+class KeepsTerminal(PotentialShaping):
+    """The mistake: terminal states keep their potential."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        after = self.shaping_scale * self.potential.step(action, observation, reward, info)
+        shaped = reward + self.shaping_discount * after - self._before
+        self._before = after
+        return observation, shaped, terminated, truncated, info
+
+
+def random_table(seed, states):
+    return TablePotential(dict(enumerate(np.random.default_rng(seed).normal(0, 2, states).tolist())))
+
+
+def changed_states(mdp, env, discount, memory=lambda: None):
+    """How many of the states met through ``env`` have other optimal actions than without it."""
+    met = measure(env, memory)
+    return int((optimal_actions(met.mdp, discount) != optimal_actions(mdp, discount)[met.behind]).any(1).sum())
+
+
+@settings(max_examples=200)
+@given(seeds, discounts, st.floats(0.1, 3), st.integers(2, 6), st.integers(1, 3))
+def test_optimal_actions_are_the_same_set_with_a_table(seed, discount, scale, states, outcomes):
+    mdp = random_mdp(seed, states=states, outcomes=outcomes)
+    assume(is_clear(mdp, discount))
+    env = PotentialShaping(MdpEnv(mdp), random_table(seed, states), discount, scale=scale)
+    assert changed_states(mdp, env, discount) == 0
+
+
+@settings(max_examples=120)
+@given(seeds, discounts, st.integers(2, 4))
+def test_optimal_actions_are_the_same_set_with_a_potential_of_the_history(seed, discount, states):
+    mdp = random_mdp(seed, states=states, actions=2)
+    assume(is_clear(mdp, discount))
+    rng = np.random.default_rng(seed)
+    credit = {pair: 0.25 * int(rng.integers(0, 3)) for pair in np.ndindex(states, 2)}
+    env = PotentialShaping(MdpEnv(mdp), RunningSum(credit, cap=1.0), discount)
+    assert changed_states(mdp, env, discount, lambda: env.potential.sum) == 0
+
+
+def test_the_histories_of_these_tests_matter():
+    mdp = random_mdp(8, states=4, actions=2)
+    credit = dict.fromkeys(np.ndindex(4, 2), 0.25)
+    env = PotentialShaping(MdpEnv(mdp), RunningSum(credit, cap=1.0), 0.9)
+    met = measure(env, lambda: env.potential.sum)
+    assert len(met.behind) > 2 * len(mdp.terminal), "a state is met with several sums"
+    paid = {}
+    for here, state in enumerate(met.behind.tolist()):
+        paid.setdefault(state, set()).add(round(float(met.mdp.rewards[here, 0, 0]), 6))
+    assert max(map(len, paid.values())) > 1, "the same step pays differently after different histories"
+
+
+def test_keeping_the_terminal_potential_changes_what_is_optimal():
+    two_ends = Mdp(
+        successors=np.array([[[1], [2]], [[1], [1]], [[2], [2]]]),
+        probabilities=np.ones((3, 2, 1)),
+        rewards=np.array([[[1.0], [0.9]], [[0.0], [0.0]], [[0.0], [0.0]]]),
+        terminal=np.array([False, True, True]),
+    )
+    potential = TablePotential({0: 0.0, 1: 0.0, 2: 0.5})
+    assert optimal_actions(two_ends, 0.9)[0].tolist() == [True, False]
+    assert changed_states(two_ends, PotentialShaping(MdpEnv(two_ends), potential, 0.9), 0.9) == 0
+    assert changed_states(two_ends, KeepsTerminal(MdpEnv(two_ends), potential, 0.9), 0.9) == 1
+
+
+def test_the_check_on_random_tasks_can_fail():
+    broken = 0
+    for seed in range(40):
+        mdp, potential = random_mdp(seed), random_table(seed, 5)
+        broken += changed_states(mdp, KeepsTerminal(MdpEnv(mdp), potential, 0.7), 0.7) > 0
+    assert broken > 10
+
+
+def test_another_discount_than_the_agents_changes_what_is_optimal():
+    broken = 0
+    for seed in range(40):
+        mdp = random_mdp(seed)
+        broken += changed_states(mdp, PotentialShaping(MdpEnv(mdp), random_table(seed, 5), 0.5), 0.7) > 0
+    assert broken > 10
+
+
+def values_with_a_time_limit(mdp, potential, discount, truncation, bootstraps):
+    """Values that an agent gives to actions if every episode is cut short after one step."""
+    env = TimeLimit(MdpEnv(mdp), max_episode_steps=1)
+    env = PotentialShaping(env, potential, discount, truncation=truncation)
+    values = np.zeros(mdp.rewards.shape[:2])
+    for _ in range(400):
+        before = values.copy()
+        for state, action, outcome in np.ndindex(mdp.rewards.shape):
+            if outcome == 0:
+                values[state, action] = 0
+            env.reset(options={"state": state, "outcomes": [outcome]})
+            following, reward, terminated, truncated, _ = env.step(action)
+            assert truncated
+            ahead = before[following].max() if bootstraps and not terminated else 0.0
+            values[state, action] += mdp.probabilities[state, action, outcome] * (reward + discount * ahead)
+    return values
+
+
+def test_time_limits_want_the_choice_that_fits_the_agent():
+    mdp, discount = random_mdp(3, states=4, actions=2), 0.8
+    potential = random_table(3, 4)
+    phi = np.array([potential.values[state] for state in range(4)])[:, None]
+    running = ~mdp.terminal
+    optimal = mdp.q_values(discount)
+    one_step = (mdp.probabilities * mdp.rewards).sum(2)
+
+    def error(truncation, bootstraps):
+        found = values_with_a_time_limit(mdp, potential, discount, truncation, bootstraps) + phi
+        return np.abs(found - (optimal if bootstraps else one_step))[running].max()
+
+    assert error("keep", bootstraps=True) < 1e-9
+    assert error("zero", bootstraps=False) < 1e-9
+    assert error("zero", bootstraps=True) > 0.1
+    assert error("keep", bootstraps=False) > 0.1
+
+
+def test_both_flags_at_once_count_as_termination():
+    class Both(gym.Env):
+        observation_space = action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return 0, {"state": 0}
+
+        def step(self, action):
+            return 1, 0.0, True, True, {"state": 1}
+
+    for truncation in ("keep", "zero"):
+        env = PotentialShaping(Both(), TablePotential({0: 0.5, 1: 4.0}), 0.9, truncation=truncation)
+        env.reset()
+        assert env.step(0)[1] == pytest.approx(-0.5)

@@ -1,0 +1,192 @@
+"""Stable-Baselines3: its vector environments shaped as single ones are, and its algorithms at work through them."""
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.shaping import Cells, NoPotential, Observed, PotentialShaping, TablePotential
+from secret_rl.testing.shaping import EveryEnding, Everything, RunningSum
+
+sb3 = pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.monitor import Monitor  # noqa: E402
+from stable_baselines3.common.vec_env import (  # noqa: E402
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+)
+
+from secret_rl.shaping.sb3 import PotentialShapingVecEnv, check_discount  # noqa: E402
+
+NORMAL = np.random.default_rng(0).normal(size=1024).tolist()
+MAZE = {"size": 3, "triggers": 1, "layout_seed": 4, "max_steps": 9}
+STATES = {(cue, x, y): NORMAL[cue * 99 + x * 10 + y] for cue in range(4) for x in range(-3, 3) for y in range(-3, 3)}
+PLACES = Cells((0.4, 0.4, 1), keys=("place", "cue"))
+
+WORLDS = {
+    "maze, table": (lambda: TriggersEnv(**MAZE), TablePotential(dict(enumerate(NORMAL[:36])))),
+    "maze, sum": (lambda: TriggersEnv(**MAZE), RunningSum({(s, s % 4): 0.25 for s in range(36)}, cap=0.9)),
+    "lake, observed": (
+        lambda: gym.make("FrozenLake-v1", max_episode_steps=7),
+        TablePotential(dict(enumerate(NORMAL[:16])), state=Observed()),
+    ),
+    "every ending, table": (EveryEnding, TablePotential(STATES)),
+    "every ending, cells": (
+        EveryEnding,
+        TablePotential({(x, y, cue): value for (cue, x, y), value in STATES.items()}, state=PLACES),
+    ),
+    "every ending, function": (
+        EveryEnding,
+        TablePotential({0: 1.0, 1: 0.5}, state=lambda seen, info: int(seen["cue"]) % 2 + 2 * ("luck" in info)),
+    ),
+    "every ending, history": (EveryEnding, Everything(("state", "luck"))),
+}
+
+
+def assert_same(mine, theirs, path):
+    if isinstance(mine, dict):
+        assert mine.keys() == theirs.keys(), path
+        for key in mine:
+            assert_same(mine[key], theirs[key], f"{path}/{key}")
+    elif isinstance(mine, list | tuple):
+        for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+            assert_same(a, b, f"{path}/{i}")
+    else:
+        assert np.asarray(mine).dtype == np.asarray(theirs).dtype, path
+        # the environments' rewards go through 32 bits before they are shaped, or after
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6, err_msg=path)
+
+
+def compare(ours, theirs, steps, n):
+    for env in (ours, theirs):
+        env.seed(7)
+    assert_same(ours.reset(), theirs.reset(), "reset")
+    ours.action_space.seed(0)
+    ended = truncated = 0
+    for step in range(steps):
+        actions = np.array([ours.action_space.sample() for _ in range(n)])
+        mine, other = ours.step(actions), theirs.step(actions)
+        assert_same(mine, other, f"step {step}")
+        assert mine[1].dtype == np.float32
+        ended += int(mine[2].sum())
+        truncated += sum(info["TimeLimit.truncated"] for info in mine[3])
+    return ended, truncated
+
+
+@pytest.mark.parametrize("truncation", ["keep", "zero"])
+@pytest.mark.parametrize("name", WORLDS)
+def test_wrap_then_vectorise_is_vectorise_then_wrap(name, truncation):
+    make, potential = WORLDS[name]
+    terms = {"discount": 0.9, "scale": 0.5, "truncation": truncation}
+    ours = PotentialShapingVecEnv(DummyVecEnv([make] * 3), potential, **terms)
+    theirs = DummyVecEnv([lambda: PotentialShaping(make(), potential, **terms)] * 3)
+    ended, truncated = compare(ours, theirs, 80, 3)
+    assert ended > truncated > 0
+
+
+def test_environments_in_other_processes_and_other_wrappers_between():
+    make, potential = WORLDS["maze, table"]
+    inside = SubprocVecEnv([make] * 2, start_method="fork")
+    ours = PotentialShapingVecEnv(VecMonitor(inside), potential, 0.9)
+    theirs = VecMonitor(DummyVecEnv([lambda: PotentialShaping(make(), potential, 0.9)] * 2))
+    try:
+        for env in (ours, theirs):
+            env.seed(7)
+            env.reset()
+        for step in range(40):
+            mine, other = (env.step(np.array([step % 4, step % 3])) for env in (ours, theirs))
+            np.testing.assert_allclose(mine[1], other[1], rtol=1e-5, atol=1e-6)
+        assert ours.reset_infos[0]["state"] == theirs.unwrapped.reset_infos[0]["state"]
+    finally:
+        ours.close()
+
+
+def test_stacked_frames_are_seen_whole_at_the_end():
+    """The last observation of an episode is the one the wrapper inside gives, not the bare environment's."""
+
+    class Shapes(Everything):
+        def step(self, action, observation, reward, info):
+            shapes.add(observation.shape)
+            return super().step(action, observation, reward, info)
+
+        def fresh(self):
+            return Shapes(self.infos)
+
+    shapes = set()
+    env = VecFrameStack(DummyVecEnv([lambda: TriggersEnv(**MAZE)]), 2)
+    env = PotentialShapingVecEnv(env, Shapes(), 0.9)
+    env.reset()
+    for _ in range(20):
+        env.step(np.array([0]))
+    assert shapes == {(3, 3, 6)}
+
+
+def test_shapings_stack():
+    make, potential = WORLDS["maze, table"]
+    history = WORLDS["maze, sum"][1]
+    inside = DummyVecEnv([lambda: PotentialShaping(make(), potential, 0.9)] * 2)
+    theirs = DummyVecEnv([lambda: PotentialShaping(PotentialShaping(make(), potential, 0.9), history, 0.9)] * 2)
+    compare(PotentialShapingVecEnv(inside, history, 0.9), theirs, 40, 2)
+
+
+def test_logged_returns_are_unshaped():
+    env = make_vec_env(lambda: TriggersEnv(**MAZE), n_envs=2, seed=0)
+    env = PotentialShapingVecEnv(env, WORLDS["maze, table"][1], 0.9)
+    model = sb3.PPO("MlpPolicy", VecNormalize(env), n_steps=64, batch_size=32, gamma=0.9, device="cpu", seed=0)
+    model.learn(256)
+    returns = {entry["r"] for entry in model.ep_info_buffer}
+    assert returns and all(value == round(value) for value in returns), "prizes pay whole numbers, shaping does not"
+    check_discount(model)
+
+
+def test_dqn_learns_through_the_single_wrapper():
+    env = PotentialShaping(Monitor(TriggersEnv(**MAZE)), WORLDS["maze, table"][1], 0.99)
+    model = sb3.DQN("MlpPolicy", env, learning_starts=50, buffer_size=500, gamma=0.99, device="cpu", seed=0)
+    model.learn(300)
+    assert all(entry["r"] == round(entry["r"]) for entry in model.ep_info_buffer)
+    buffer = model.replay_buffer
+    assert buffer.timeouts[: buffer.pos].any(), "time limits are told from terminations"
+    assert (buffer.rewards[: buffer.pos] % 1 != 0).any(), "the agent learns from shaped rewards"
+    check_discount(model)
+
+
+def test_an_algorithm_with_another_discount_is_named():
+    env = DummyVecEnv([lambda: TriggersEnv(**MAZE)])
+    shaped = PotentialShapingVecEnv(env, NoPotential(), 0.9)
+    assert VecMonitor(shaped).get_attr("shaping_discount") == [0.9]
+    assert VecMonitor(shaped).get_attr("render_mode") == [None]
+    assert VecMonitor(shaped).has_attr("shaping_discount") and not shaped.has_attr("nonsense")
+    model = sb3.DQN("MlpPolicy", VecMonitor(shaped), gamma=0.99, buffer_size=10, device="cpu")
+    with pytest.raises(ValueError, match=r"discount 0.9, but the model has gamma 0.99"):
+        check_discount(model)
+    single = sb3.DQN("MlpPolicy", PotentialShaping(TriggersEnv(**MAZE), NoPotential(), 0.9), buffer_size=10)
+    with pytest.raises(ValueError, match=r"discount 0.9, but the model has gamma 0.99"):
+        check_discount(single)
+    with pytest.raises(ValueError, match="are not shaped"):
+        check_discount(sb3.DQN("MlpPolicy", env, buffer_size=10, device="cpu"))
+
+
+def test_bad_input_is_named():
+    env = DummyVecEnv([lambda: gym.make("FrozenLake-v1")])
+    with pytest.raises(ValueError, match="discount must be"):
+        PotentialShapingVecEnv(env, NoPotential(), 2)
+    shaped = PotentialShapingVecEnv(env, TablePotential({0: 1.0}), 0.9)
+    with pytest.raises(ValueError, match=r'info has no "state" to look up \(it has \[\'prob\'\]\)'):
+        shaped.reset()
+
+
+def test_the_missing_extra_is_named():
+    code = (
+        "import sys; sys.modules['stable_baselines3'] = None\n"
+        "import secret_rl.shaping\n"
+        "try:\n    import secret_rl.shaping.sb3\nexcept ModuleNotFoundError as e:\n    print(e)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "secret-rl[sb3]" in done.stdout

@@ -1,0 +1,342 @@
+"""The wrapper of single environments: what it adds, what it leaves alone, and what it refuses."""
+
+import copy
+import json
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import secret_rl  # noqa: F401
+from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.shaping import Cells, NoPotential, Observed, PotentialRangeWarning, PotentialShaping, TablePotential
+from secret_rl.testing.shaping import EveryEnding, Everything, RunningSum
+from secret_rl.testing.strategies import triggers_options
+
+ID = "secret_rl/Triggers-v0"
+TRIGGERS = {"size": 3, "triggers": 1, "layout_seed": 4, "max_steps": 9}
+SHAPED = {"env_reward", "shaping_reward"}
+
+
+def triggers_table(seed=0, states=36):
+    return TablePotential(dict(enumerate(np.random.default_rng(seed).normal(size=states).tolist())))
+
+
+class Constant:
+    """The same number always."""
+
+    bound = reward_bound = None
+
+    def __init__(self, value):
+        self.value = value
+
+    def begin(self, observation, info):
+        return self.value
+
+    def step(self, action, observation, reward, info):
+        return self.value
+
+    def fresh(self):
+        return self
+
+
+def play(env, seed, actions):
+    """One episode: (observation, info) of the reset, then what each step gave, up to the end or the last action."""
+    steps = [env.reset(seed=seed)]
+    for action in actions:
+        steps.append(env.step(action))
+        if steps[-1][2] or steps[-1][3]:
+            break
+    return steps
+
+
+MAKERS = {
+    "triggers": lambda: TriggersEnv(**TRIGGERS),
+    "slippery lake": lambda: gym.make("FrozenLake-v1"),
+    "lake with a time limit": lambda: gym.make("FrozenLake-v1", is_slippery=False, max_episode_steps=4),
+    "every ending": EveryEnding,
+}
+POTENTIALS = {
+    "triggers": lambda: triggers_table(),
+    "slippery lake": lambda: TablePotential({state: state / 3 for state in range(16)}, state=Observed()),
+    "lake with a time limit": lambda: TablePotential({state: -state for state in range(16)}, state=Observed()),
+    "every ending": lambda: TablePotential({(0, -1, -1): 1.0, (1, 0, 0): 0.5, (2, 0, -1): -2.0, (3, -1, 0): 1.0}),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@given(
+    data=st.data(),
+    seed=st.integers(0, 2**31),
+    discount=st.floats(0.01, 1.0),
+    scale=st.floats(0, 3),
+    truncation=st.sampled_from(["keep", "zero"]),
+    history=st.booleans(),
+)
+def test_discounted_shaping_telescopes(name, data, seed, discount, scale, truncation, history):
+    """The discounted sum of shaping is discount^T Phi(last) - Phi(first), whatever happened in between."""
+    env = MAKERS[name]()
+    actions = data.draw(st.lists(st.integers(0, env.action_space.n - 1), min_size=1, max_size=25))
+    potential = Everything(()) if history else POTENTIALS[name]()
+    shaped = PotentialShaping(MAKERS[name](), potential, discount, scale=scale, truncation=truncation)
+    (first, info), *steps = play(env, seed, actions)
+    reference = potential.fresh()
+    start = scale * reference.begin(first, info)
+    for action, (observation, reward, _, _, info) in zip(actions, steps, strict=False):
+        last = scale * reference.step(action, observation, float(reward), info)
+    terminated, truncated = steps[-1][2:4]
+    if terminated or (truncated and truncation == "zero"):
+        last = 0.0
+    _, *lived = play(shaped, seed, actions)
+    paid = sum(discount**t * step[4]["shaping_reward"] for t, step in enumerate(lived))
+    assert paid == pytest.approx(discount ** len(steps) * last - start, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@given(data=st.data(), seed=st.integers(0, 2**31))
+def test_nothing_but_the_reward_changes(name, data, seed):
+    env, shaped = MAKERS[name](), PotentialShaping(MAKERS[name](), POTENTIALS[name](), 0.9)
+    assert shaped.observation_space == env.observation_space and shaped.action_space == env.action_space
+    for _ in range(2):  # episodes
+        actions = data.draw(st.lists(st.integers(0, env.action_space.n - 1), min_size=1, max_size=12))
+        plain, lived = play(env, seed, actions), play(shaped, seed, actions)
+        assert len(plain) == len(lived)
+        assert repr(plain[0]) == repr(lived[0])
+        for (observation, reward, *ends, info), (seen, paid, *ended, told) in zip(plain[1:], lived[1:], strict=True):
+            assert repr(observation) == repr(seen)
+            assert ends == ended
+            assert {key: value for key, value in told.items() if key not in SHAPED} == info
+            assert told["env_reward"] == reward and paid == told["env_reward"] + told["shaping_reward"]
+            assert all(type(number) is float for number in (paid, told["env_reward"], told["shaping_reward"]))
+
+
+def test_an_info_that_the_environment_keeps_is_left_alone():
+    class Keeps(EveryEnding):
+        info: dict[str, Any] = {}  # noqa: RUF012  the same one always, on purpose
+
+        def _seen(self):
+            observation, info = super()._seen()
+            self.info.update(info)
+            return observation, self.info
+
+    env = PotentialShaping(Keeps(), Everything(), 0.9)
+    env.reset(seed=1)
+    for _ in range(5):
+        _, reward, _, _, info = env.step(0)
+        assert reward == info["env_reward"] + info["shaping_reward"]
+    assert not SHAPED & Keeps.info.keys()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("history", [False, True])
+def test_gymnasium_finds_no_fault(name, history):
+    potential = Everything() if history and name != "slippery lake" else POTENTIALS[name]()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is different from the unwrapped version")
+        check_env(PotentialShaping(MAKERS[name](), potential, 0.9), skip_render_check=True)
+
+
+def test_each_environment_has_a_memory_of_its_own():
+    shared = Everything()
+    pair = [PotentialShaping(EveryEnding(), shared, 0.9) for _ in range(2)]
+    alone = PotentialShaping(EveryEnding(), Everything(), 0.9)
+    for env in (*pair, alone):
+        env.reset(seed=3)
+    for action in (0, 1, 2, 1):
+        pair[1].step(2)
+        assert pair[0].step(action)[1] == alone.step(action)[1]
+
+
+def test_a_spec_makes_the_same_environment_again(tmp_path):
+    env = PotentialShaping(gym.make(ID, **TRIGGERS), triggers_table(), 0.9, scale=0.5, truncation="zero")
+    again = gym.make(env.spec)
+    actions = [0, 1, 2, 3, 0, 0, 1, 1, 2]
+    assert [step[1] for step in play(env, 5, actions)[1:]] == [step[1] for step in play(again, 5, actions)[1:]]
+    path = triggers_table().save(tmp_path / "table.json")
+    for given_as in (path, str(path)):
+        written = PotentialShaping(gym.make(ID, **TRIGGERS), given_as, discount=0.9, scale=0.5, truncation="zero")
+        text = written.spec.to_json()
+        assert json.loads(text)["additional_wrappers"][-1]["kwargs"]["potential"] == str(path)
+        read = gym.make(EnvSpec.from_json(text))
+        assert [s[1] for s in play(env, 5, actions)[1:]] == [s[1] for s in play(read, 5, actions)[1:]]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_copies_go_on_by_themselves(copied):
+    env = PotentialShaping(EveryEnding(), Everything(), 0.9)
+    env.reset(seed=0)
+    env.step(1)
+    twin = copied(env)
+    expected = [env.step(2)[1] for _ in range(2)]
+    assert [twin.step(2)[1] for _ in range(2)] == expected
+
+
+def test_shapings_add_up():
+    inner, outer = triggers_table(1), triggers_table(2)
+    both = TablePotential({state: inner.values[state] + outer.values[state] for state in range(36)})
+    stacked = PotentialShaping(PotentialShaping(TriggersEnv(**TRIGGERS), inner, 0.9), outer, 0.9)
+    single = PotentialShaping(TriggersEnv(**TRIGGERS), both, 0.9)
+    actions = [0, 3, 1, 2, 0, 0, 1, 1, 2]
+    for one, other in zip(play(stacked, 0, actions)[1:], play(single, 0, actions)[1:], strict=True):
+        assert one[1] == pytest.approx(other[1])
+        assert one[4]["shaping_reward"] == pytest.approx(other[4]["shaping_reward"])
+        assert one[4]["env_reward"] == other[4]["env_reward"]
+    with pytest.raises(ValueError, match=r"discount 0.9, and discount 0.8"):
+        PotentialShaping(PotentialShaping(TriggersEnv(**TRIGGERS), inner, 0.9), outer, 0.8)
+
+
+def test_another_meaning_of_env_reward_is_not_taken_for_ours():
+    class Says(EveryEnding):
+        def _seen(self):
+            observation, info = super()._seen()
+            return observation, {**info, "env_reward": 77.0}
+
+    env = PotentialShaping(Says(), Everything(), 0.9)
+    env.reset(seed=1)
+    _, reward, _, _, info = env.step(0)
+    assert info["env_reward"] != 77 and reward == info["env_reward"] + info["shaping_reward"]
+
+
+def test_agents_find_the_discount():
+    env = gym.wrappers.RecordEpisodeStatistics(PotentialShaping(TriggersEnv(**TRIGGERS), NoPotential(), 1))
+    assert env.get_wrapper_attr("shaping_discount") == 1.0
+
+
+def test_no_potential_adds_nothing():
+    env = PotentialShaping(TriggersEnv(**TRIGGERS), NoPotential(), 0.5)
+    for _, reward, _, _, info in play(env, 0, [0, 1, 2, 3] * 3)[1:]:
+        assert info["shaping_reward"] == 0 and reward == info["env_reward"]
+
+
+@settings(max_examples=20)
+@given(triggers_options(fixed=True), st.floats(0, 2), st.sampled_from(["keep", "zero"]), st.integers(0, 2**31))
+def test_the_arrays_for_compiled_agents_hold_what_the_wrapper_pays(options, scale, truncation, seed):
+    table = triggers_table(states=options.num_states // 2)
+    env = PotentialShaping(TriggersEnv(**vars(options)), table, 0.9, scale=scale, truncation=truncation)
+    model = env.get_wrapper_attr("tabular")()
+    assert (model.discount, model.keep_on_truncation) == (0.9, truncation == "keep")
+    number = {int(state): i for i, state in enumerate(model.states)}
+    _, info = env.reset()
+    for action in np.random.default_rng(seed).integers(0, 4, 40).tolist():
+        before = model.potential[number[info["state"]]]
+        _, _, terminated, truncated, info = env.step(action)
+        after = model.potential[number[info["state"]]]
+        if terminated or (truncated and truncation == "zero"):
+            after = 0.0
+        assert info["shaping_reward"] == 0.9 * after - before, "bit for bit"
+        if terminated or truncated:
+            break
+
+
+def test_arrays_of_a_history_are_scaled_and_pairs_are_not():
+    class Tabulated(RunningSum):
+        def tabulate(self, model):
+            return {"pairs": np.ones_like(model.pairs), "credit": np.array([[0.5, 0.25]]), "cap": self.cap}
+
+        def fresh(self):
+            return self
+
+    env = PotentialShaping(TriggersEnv(**TRIGGERS), Tabulated({}, cap=0.8), 0.9, scale=0.5)
+    model = env.tabular()
+    assert (model.pairs == 1).all() and model.credit.tolist() == [[0.25, 0.125]] and model.cap == 0.4
+    untouched = PotentialShaping(TriggersEnv(**TRIGGERS), NoPotential(), 0.9).tabular()
+    assert not untouched.potential.any() and untouched.discount == 0.9
+
+
+def test_no_arrays_where_there_is_no_such_form():
+    env = TriggersEnv(**TRIGGERS)
+    table = triggers_table()
+    for shaped in (
+        PotentialShaping(EveryEnding(), table, 0.9),
+        PotentialShaping(env, Everything(), 0.9),
+        PotentialShaping(env, TablePotential({0: 1.0}, state=lambda observation, info: info["state"]), 0.9),
+        PotentialShaping(PotentialShaping(env, table, 0.9), table, 0.9),
+    ):
+        with pytest.raises(AttributeError):
+            shaped.tabular()
+
+
+@given(st.floats(1e-6, 1e6), st.floats(0, 1e6))
+def test_a_fitting_scale_keeps_the_potential_under_the_reward(value, reward_bound):
+    potential = TablePotential({0: value, 1: -value / 2}, reward_bound=reward_bound)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PotentialRangeWarning)
+        env = PotentialShaping(TriggersEnv(**TRIGGERS), potential, 0.9, scale="fit")
+        assert env.shaping_scale * value <= reward_bound
+        assert env.shaping_scale == pytest.approx(min(1.0, reward_bound / value))
+        PotentialShaping(TriggersEnv(**TRIGGERS), potential, 0.9, scale=env.shaping_scale)
+
+
+def test_a_potential_above_the_reward_warns():
+    potential = TablePotential({0: -1.5, 1: 0.3}, reward_bound=1.0)
+    with pytest.warns(PotentialRangeWarning, match=r'reaches 1.5, above the 1 .*scale="fit"') as caught:
+        PotentialShaping(TriggersEnv(**TRIGGERS), potential, 0.9)
+    assert Path(caught[0].filename) == Path(__file__), "it points at the line that wraps"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PotentialShaping(TriggersEnv(**TRIGGERS), potential, 0.9, scale=0.6)
+        PotentialShaping(TriggersEnv(**TRIGGERS), TablePotential({0: 9.0}), 0.9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"discount": 0}, ValueError, r"discount must be the agent's own, in \(0, 1\], got 0"),
+        ({"discount": -0.1}, ValueError, r"got -0.1"),
+        ({"discount": 1.0001}, ValueError, r"got 1.0001"),
+        ({"discount": float("nan")}, ValueError, r"got nan"),
+        ({"discount": "0.9"}, ValueError, r"got '0.9'"),
+        ({"discount": True}, ValueError, r"got True"),
+        ({"scale": -1}, ValueError, r"scale must be a number of at least 0"),
+        ({"scale": float("inf")}, ValueError, r"got inf"),
+        ({"scale": "auto"}, ValueError, r"scale must be a number or \"fit\", got 'auto'"),
+        ({"scale": "fit"}, ValueError, r"reward_bound="),
+        ({"scale": "fit", "potential": Constant(1.0)}, ValueError, r"give scale a number"),
+        ({"truncation": True}, ValueError, r'truncation must be "keep" .* got True'),
+        ({"potential": {3: 0.5}}, TypeError, r"\{3: 0.5\} is not a potential: expected an object with begin, step"),
+        ({"potential": TablePotential}, TypeError, r"is not a potential"),
+        ({"potential": None}, TypeError, r"is not a potential"),
+        ({"potential": "no/such/table.json"}, FileNotFoundError, r"no/such/table.json is not a file"),
+        ({"potential": TablePotential({(0,): 1}, state=Cells((1, 2)))}, ValueError, r"2 cell sizes.*27 dimensions"),
+        ({"potential": TablePotential({(0,): 1}, state=Cells(1, ("a",)))}, TypeError, r"keys= names entries"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, error, message):
+    given_arguments = {"potential": TablePotential({0: 1.0}), "discount": 0.9, **arguments}
+    with pytest.raises(error, match=message):
+        PotentialShaping(TriggersEnv(**TRIGGERS), **given_arguments)
+
+
+def test_a_missing_state_is_named_with_the_remedy():
+    env = PotentialShaping(gym.make("FrozenLake-v1"), TablePotential({0: 1.0}), 0.9)
+    with pytest.raises(
+        ValueError, match=r'info has no "state" to look up \(it has \[\'prob\'\]\): give the table a st'
+    ):
+        env.reset(seed=0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_potentials_that_answer_nonsense_are_stopped(value):
+    potential = Constant(0.0)
+    env = PotentialShaping(TriggersEnv(**TRIGGERS), potential, 0.9)
+    env.reset()
+    potential.value = value
+    with pytest.raises(ValueError, match=r"Constant.* answered Phi = (nan|inf) after 0.0: .* finite"):
+        env.step(0)
+
+
+def test_stepping_before_an_episode_is_refused():
+    class Lenient(EveryEnding):
+        def step(self, action):
+            return {"place": np.zeros(2, np.float32), "cue": 0}, 0.0, False, False, {"state": 0}
+
+    with pytest.raises(gym.error.ResetNeeded, match="call reset"):
+        PotentialShaping(Lenient(), NoPotential(), 0.9).step(0)
