@@ -93,32 +93,33 @@ def python_learner(model: TabularModel, seed: int) -> tuple[int, float]:
     table = zip(states, model.next_states.tolist(), model.rewards.tolist(), model.terminated.tolist(), strict=True)
     for (_, moves), *columns in table:
         moves += [(reward, *states[after], ends) for after, reward, ends in zip(*columns, strict=True)]
-    powers = [DISCOUNT**t for t in range(model.max_steps)]
+    learning_rate, epsilon, discount = LEARNING_RATE, EPSILON, DISCOUNT  # names of the function are found faster
+    powers = [discount**t for t in range(model.max_steps)]
     uniform = random.Random(seed).random
     steps, total = 0, 0.0
     for _ in range(EPISODES):
         values, moves = states[model.start]
         for t in range(model.max_steps):
-            draw = uniform()
-            if draw < EPSILON:
-                action = int(draw / EPSILON * 4)
+            chance = uniform()
+            if chance < epsilon:
+                action = int(chance / epsilon * 4)
             else:
                 best = max(values)
                 tied = values.count(best)
-                action = values.index(best)
                 if tied == 4:
                     action = int(uniform() * 4)
-                elif tied > 1:
-                    for _ in range(int(uniform() * tied)):
-                        action = values.index(best, action + 1)
+                else:
+                    action = values.index(best)
+                    if tied > 1:
+                        for _ in range(int(uniform() * tied)):
+                            action = values.index(best, action + 1)
             reward, next_values, next_moves, terminated = moves[action]
-            if terminated:
-                total += powers[t] * reward
-                values[action] += LEARNING_RATE * (reward - values[action])
-                break
             if reward:
                 total += powers[t] * reward
-            values[action] += LEARNING_RATE * (reward + DISCOUNT * max(next_values) - values[action])
+            if terminated:
+                values[action] += learning_rate * (reward - values[action])
+                break
+            values[action] += learning_rate * (reward + discount * max(next_values) - values[action])
             values, moves = next_values, next_moves
         steps += t + 1
     return steps, total / EPISODES

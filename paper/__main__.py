@@ -4,7 +4,11 @@ import argparse
 import sys
 from importlib import import_module
 
-NAMES = ("maze", "credit_quality", "source_data", "class_weights", "concentration", "window_size", "ablations")
+NAMES = (
+    "maze", "credit_quality", "source_data", "class_weights", "concentration", "window_size", "ablations",
+    "transfer_in_domain", "transfer_bigger", "transfer_inverted", "transfer_window", "transfer_class_weights",
+    "transfer_source_data", "transfer_target_data",
+)  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -23,9 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{name}: {module.__doc__.splitlines()[0]}", flush=True)
         command = f"python -m paper {name}{' --quick' if options.quick else ''}"
         if options.run_only:
-            from paper.credit_runs import run
-
-            run(module.result(options.quick), command)
+            module.run(module.result(options.quick), command)
             continue
         for path in module.main(options.quick, command, options.analyse):
             print(f"  wrote {path}")

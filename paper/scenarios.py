@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from paper.credit_runs import Mazes
+from paper.credit_runs import Cell, Mazes
 
 # Triggers, prizes, and the share of successful trajectories ("a certain proportion", section 2.1): random play is
 # enough but for three triggers, where 0.2 % of the episodes succeed.
@@ -35,3 +35,8 @@ def held_out(scenario: str, quick: bool, **changes: Any) -> Mazes:
 def options(quick: bool, **changes: Any) -> dict[str, Any]:
     """Options of the credit model: the library's defaults, or few updates."""
     return {**(QUICK_OPTIONS if quick else {}), **changes}
+
+
+def credit_of(scenario: str, quick: bool) -> Cell:
+    """The credit model of a scenario: the one that the credit-quality table judges."""
+    return Cell(scenario, source(scenario, quick), {}, options(quick))

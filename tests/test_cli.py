@@ -8,13 +8,17 @@ import sys
 import warnings
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pandas
 import pytest
 
 import secret_rl as srl
+from secret_rl import cli
 from secret_rl.cli import main
+from secret_rl.cli.learning import verdict
 from secret_rl.credit import ModelOptions, TrainingOptions
+from secret_rl.evaluation import LearningCurves
 
 COMMAND = Path(sys.executable).parent / "secret-rl"
 
@@ -24,14 +28,12 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"secret-rl {srl.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["collect", "info", "play", "fit", "attribute", "quality", "paper", "demo"])
+@pytest.mark.parametrize("command", cli._COMMANDS)
 def test_help_explains_every_option(command, capsys):
     with pytest.raises(SystemExit) as leaving:
         main([command, "--help"])
     assert leaving.value.code == 0
     shown = capsys.readouterr().out
-    from secret_rl import cli
-
     for option in cli._COMMANDS[command].__dataclass_fields__:
         assert f"--{option.replace('_', '-')}" in shown or option in ("env", "data", "model", "training", "names")
     if command == "fit":
@@ -123,12 +125,86 @@ def test_play_in_a_terminal_reads_arrow_keys():
     assert shown.count(b"\x1b[2J") == 3
 
 
-def test_demo_leaves_data_and_a_picture(tmp_path, capsys):
-    assert main(["demo", "--out", str(tmp_path), "--episodes", "400", "--quiet"]) == 0
-    assert "the prize, reward +1" in capsys.readouterr().out
-    assert len(srl.Trajectories.load(tmp_path / "mazes")) == 400
-    assert (tmp_path / "maze.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["demo", "--out", str(tmp_path), "--episodes", "400", "--quiet"]) == 0, "can be run again"
+@pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
+def test_demo_leaves_a_model_curves_and_a_verdict(tmp_path, capsys):
+    small = ["--trajectories", "600", "--updates", "150", "--mazes", "2", "--seeds", "2", "--episodes", "50"]
+    arguments = ["demo", "--out", str(tmp_path), *small, "--size", "3", "--switches", "1", "--quiet"]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    assert verdict["verdict"] in shown
+    assert verdict["verdict"].startswith("OnlineCredit: reached 90% of optimal in ")
+    assert verdict["settings"]["trajectories"] == 600
+    secret = srl.Secret.load(tmp_path / "credit.safetensors")
+    assert len(srl.Trajectories.load(tmp_path / "source")) == 600
+    curves = LearningCurves.load(tmp_path / "curves.npz")
+    assert curves["none"].shape == curves["OnlineCredit"].shape == (2, 2, 50)
+    env = gym.make("secret_rl/Triggers-v0", size=3, triggers=1, layout_seed=1_000_000)
+    for name, task in {
+        "none": env,
+        "OnlineCredit": srl.PotentialShaping(env, srl.OnlineCredit(secret), discount=0.99),
+    }.items():
+        np.testing.assert_array_equal(curves[name][0, 1], srl.QLearning(seed=1).learn(task, 50).returns)
+    assert len(pandas.read_csv(tmp_path / "curves.csv")) > 0
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert main(arguments) == 0, "can be run again"
+    assert main(["demo", "--out", str(tmp_path), "--mazes", "0"]) == 1
+    assert "--mazes must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_a_verdict_in_words():
+    fast, slow = np.ones((2, 3, 100)), np.zeros((2, 3, 100))
+    slow[..., 60:] = 1.0
+    never = np.zeros((2, 3, 100))
+    curves = LearningCurves({"none": slow, "OnlineCredit": fast}, optimal=1.0)
+    assert verdict(curves, fraction=0.9)[1] == "OnlineCredit: reached 90% of optimal in 20 instead of 78 episodes"
+    curves = LearningCurves({"none": never, "potential": slow})
+    words = "potential: reached a return of 0.5 in 70 instead of more than 100 episodes"
+    assert verdict(curves, threshold=0.5)[1] == words
+    assert verdict(curves)[1] == "potential: mean return 0.40 over training instead of 0.00"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_potential_and_learn_are_the_library_calls(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {"size": 3, "triggers": 1, "layout_seed": 5}
+    data = srl.collect("secret_rl/Triggers-v0", 300, success_share=0.3, env_options=options)
+    data.save("target")
+    secret = srl.Secret(steps=30, units=16, batch_size=32, evaluate_every=10, restarts=0, device="cpu").fit(data)
+    secret.save("m.safetensors")
+    cpu = ["--device", "cpu"]
+    assert main(["potential", "target", "--out", "p.json", "--model", "m.safetensors", *cpu]) == 0
+    pending = srl.estimate_potential(data, secret.attribute(data), "pending")
+    assert srl.TablePotential.load("p.json").values == pending.values
+    assert main(["potential", "target", "--out", "v.json", "--kind", "value", "--discount", "0.9"]) == 0
+    value = srl.estimate_potential(data, kind="value", discount=0.9)
+    assert srl.TablePotential.load("v.json").values == value.values
+    adapting = ["potential", "target", "--out", "a.json", "--model", "m.safetensors", "--adapt", "12", *cpu]
+    assert main(adapting) == 0
+    adapted = srl.adapt(srl.Secret.load("m.safetensors"), data, steps=12).attribute(data)
+    assert srl.TablePotential.load("a.json").values == srl.estimate_potential(data, adapted).values
+    assert main(["potential", "target", "--out", "x.json"]) == 1
+    assert "needs a credit model: give --model" in capsys.readouterr().err
+
+    task = ["secret_rl/Triggers-v0", "--option", "size=3", "triggers=1", "layout_seed=5"]
+    learning = ["learn", *task, "--episodes", "60", "--seeds", "2", "--out", "learned", "--discount", "0.95"]
+    assert main([*learning, "--potential", "p.json", "--credit", "m.safetensors", "--threshold", "0.5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["baseline"] == "none"
+    curves = LearningCurves.load("learned/curves.npz")
+    env = gym.make("secret_rl/Triggers-v0", **options)
+    for name, shaped in {
+        "none": env,
+        "potential": srl.PotentialShaping(env, pending, discount=0.95),
+        "OnlineCredit": srl.PotentialShaping(env, srl.OnlineCredit(secret), discount=0.95),
+    }.items():
+        learned = srl.QLearning(seed=1, discount=0.95).learn(shaped, 60)
+        np.testing.assert_array_equal(curves[name][0, 1], learned.returns)
+    assert main(["learn", "FrozenLake-v1", "--episodes", "40", "--seeds", "2", "--out", "lake", "--quiet"]) == 0
+    assert "mean return" in capsys.readouterr().out
+    assert main(["learn", "FrozenLake-v1", "--seeds", "1", "--out", "nothing"]) == 1
+    assert "--seeds must be at least 2, for intervals, got 1" in capsys.readouterr().err
+    assert not Path("nothing").exists()
+    assert not Path("x.json").exists()
 
 
 def test_fit_attribute_and_quality_are_the_library_calls(tmp_path, capsys, monkeypatch):

@@ -44,7 +44,9 @@ def test_quickstart_is_short():
 def test_commands_run(tmp_path):
     lines = [line.split("#")[0].strip() for block in blocks("console") for line in block.splitlines()]
     commands = [shlex.split(line) for line in lines if line.startswith("secret-rl")]
-    assert {command[1] for command in commands} == {"collect", "info", "fit", "quality", "attribute", "play"}
+    assert {command[1] for command in commands} == {
+        "collect", "info", "fit", "quality", "attribute", "potential", "learn", "play",
+    }  # fmt: skip
     for command in commands:
         subprocess.run(
             [Path(sys.executable).parent / command[0], *command[1:]],
@@ -80,3 +82,23 @@ def test_results_are_those_of_the_runs():
         line = next(line for line in README.splitlines() if line.startswith(f"| {words}"))
         assert f"| {mean['precision']:.3f} (0.96) | {mean['recall']:.3f} (0.94) | {len(mine)} (0) |" in line
         assert not any(run["fit"]["collapsed"] for run in mine)
+
+
+def test_transfer_results_are_those_of_the_runs():
+    panels = {
+        "8x8, 3 switches": ("transfer_in_domain", "8x8 3T1P"),
+        "8x8, 1 switch, 1 prize": ("transfer_in_domain", "8x8 1T1P, 100 trajectories"),
+        "12x12, 1 switch, 1 prize": ("transfer_bigger", "12x12 1T1P"),
+        "12x12, 1 switch, 2 prizes": ("transfer_bigger", "12x12 1T2P"),
+        "12x12, 3 switches": ("transfer_bigger", "12x12 3T1P"),
+    }
+    for words, (name, label) in panels.items():
+        record = json.loads((ROOT / f"paper/results/{name}.json").read_text())
+        [panel] = [panel for panel in record["panels"] if panel["label"] == label]
+        conditions = panel["beside_none"]["conditions"]
+        means = [conditions[c]["area"]["value"] for c in ("none", "paper", "value", "pending", "OnlineCredit")]
+        line = next(line for line in README.splitlines() if line.startswith(f"| {words}"))
+        stated = [float(cell.strip(" *")) for cell in line.split("|")[2:7]]
+        assert stated == [round(mean, 2) + 0.0 for mean in means]
+        best = [cell for cell in line.split("|")[2:7] if "**" in cell]
+        assert {float(cell.strip(" *")) for cell in best} == {max(stated)}

@@ -28,15 +28,16 @@ def shaped_maze(maze):
     return Shaping(env, lambda s: (s % 5) / 10, lambda s, a, t: (s + a) % 3 / (10 + t), 0.4, 0.95, maze % 2 == 0)
 
 
-def test_each_learner_learns_what_it_would_alone():
+def test_each_learner_learns_what_it_would_alone(threads):
     """More learners than lanes, tasks of different sizes, with and without shaping, in one call."""
+    threads(1)
     envs = [env for maze in range(4) for env in (shaped_maze(maze), shaped_maze(maze).env)]
     envs.append(TriggersEnv(size=6, triggers=2, layout_seed=9))
-    seeds = [7, 2**64 - 1, 0]
-    assert len(envs) * len(seeds) > 2 * LANES
+    seeds = [7, 2**64 - 1, 0, 8, 9]
+    assert 4 * len(seeds) > LANES + 3
     models = [env.get_wrapper_attr("tabular")() for env in envs]
     returns, lengths = learn_many(models, seeds, 60, 0.2, 0.15, 0.95, with_lengths=True)
-    assert returns.shape == lengths.shape == (9, 3, 60)
+    assert returns.shape == lengths.shape == (9, 5, 60)
     np.testing.assert_array_equal(returns, learn_many(models, seeds, 60, 0.2, 0.15, 0.95))
     for m, env in enumerate(envs):
         for s, seed in enumerate(seeds):

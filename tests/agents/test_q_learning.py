@@ -14,7 +14,7 @@ from secret_rl.agents import tabular as compiled
 from secret_rl.agents.q_learning import PlainRun
 from secret_rl.agents.rule import act, fresh_row, options, stream_key
 from secret_rl.agents.tabular import CompiledRun
-from secret_rl.envs.tabular import best_return
+from secret_rl.envs.tabular import TabularModel, best_return
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.envs.triggers.rules import WEYL, episode_key
 from secret_rl.testing.strategies import triggers_options
@@ -217,6 +217,19 @@ def test_very_long_episodes_need_no_memory():
     env = TriggersEnv(size=3, triggers=0, layout_seed=1, max_steps=10**9)
     assert (QLearning(discount=1).learn(env, 5).returns == 1).all()
     assert_same(QLearning().learn(env, 5), QLearning().learn(env, 5, state=in_info))
+
+
+@pytest.mark.parametrize(("discount", "states"), [(0.99, 300), (0.5, 1200), (1, 50)])
+def test_a_reward_is_discounted_however_late_it_comes(discount, states):
+    """Even where the powers of the discount are too small for a number."""
+    following = np.minimum(np.arange(1, states + 1), states - 1)[:, None]
+    last = np.arange(states)[:, None] == states - 1
+    model = TabularModel.of(following, last, last, start=0, max_steps=2000)
+    curves = [(np.empty(3), np.empty(3, np.int64)) for _ in range(2)]
+    CompiledRun(model, 0, 0.1, 0.1, discount).play(*curves[0])
+    PlainRun(ModelEnv(model), None, 0, 0.1, 0.1, discount).play(*curves[1])
+    np.testing.assert_array_equal(curves[0], curves[1])
+    assert curves[0][0] == pytest.approx([discount ** (states - 1)] * 3)
 
 
 @pytest.mark.parametrize("actions", [2, 3, 4, 7])

@@ -226,9 +226,9 @@ def test_the_arrays_for_compiled_agents_hold_what_the_wrapper_pays(options, scal
     number = {int(state): i for i, state in enumerate(model.states)}
     _, info = env.reset()
     for action in np.random.default_rng(seed).integers(0, 4, 40).tolist():
-        before = model.potential[number[info["state"]]]
+        before = model.scale * model.potential[number[info["state"]]]
         _, _, terminated, truncated, info = env.step(action)
-        after = model.potential[number[info["state"]]]
+        after = model.scale * model.potential[number[info["state"]]]
         if terminated or (truncated and truncation == "zero"):
             after = 0.0
         assert info["shaping_reward"] == 0.9 * after - before, "bit for bit"
@@ -236,7 +236,7 @@ def test_the_arrays_for_compiled_agents_hold_what_the_wrapper_pays(options, scal
             break
 
 
-def test_arrays_of_a_history_are_scaled_and_pairs_are_not():
+def test_arrays_of_a_history_are_as_the_potential_gives_them_and_the_scale_is_told():
     class Tabulated(RunningSum):
         def tabulate(self, model):
             return {"pairs": np.ones_like(model.pairs), "credit": np.array([[0.5, 0.25]]), "cap": self.cap}
@@ -246,7 +246,8 @@ def test_arrays_of_a_history_are_scaled_and_pairs_are_not():
 
     env = PotentialShaping(TriggersEnv(**TRIGGERS), Tabulated({}, cap=0.8), 0.9, scale=0.5)
     model = env.tabular()
-    assert (model.pairs == 1).all() and model.credit.tolist() == [[0.25, 0.125]] and model.cap == 0.4
+    assert (model.pairs == 1).all() and model.credit.tolist() == [[0.5, 0.25]] and model.cap == 0.8
+    assert model.scale == 0.5
     untouched = PotentialShaping(TriggersEnv(**TRIGGERS), NoPotential(), 0.9).tabular()
     assert not untouched.potential.any() and untouched.discount == 0.9
 

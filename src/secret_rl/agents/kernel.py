@@ -1,7 +1,8 @@
 """The compiled loop of Q-learning on finite tasks.
 
 A step of one learner waits for memory several times over. So a thread plays several learners in turn, a step each:
-while one waits, the others go on. What each learns does not depend on that, nor on the number of threads.
+while one waits, the others go on. What each learns does not depend on that, nor on the number of threads. What chance
+has to say is drawn for many steps ahead, which the compiler does several at a time.
 """
 
 from typing import NamedTuple
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 
 from secret_rl.agents.rule import FEW, STEP, choose, draw, highest, improved
 
-LANES = 8  # learners that a thread plays in turn
-ROUNDS = 64  # steps of every lane for which lots are drawn at once: in a loop of their own, eight take the time of one
+LANES = 12  # learners that a thread plays in turn
+ROUNDS = 64  # steps of every lane for which lots are drawn at once
 EVENT, TERMINATED, ROW = uintp(1), uintp(2), uintp(2**32 - 4)  # parts of an entry of next_rows
 
 TASK = np.dtype(
@@ -99,8 +100,22 @@ def seat(lane, learner, learners, tasks, unseen, q, clock):
 @njit(cache=True, inline="always")
 def _draw(few, lane, clock, options, lots):
     """Draw the lots of a lane for the rounds after ``clock``."""
+    # by name, as lots might overlap the lane: the compiler does eight at once if it need not look again
+    first, position = lane.lots, lane.position + (clock + uintp(1)) * STEP
     for i in range(uintp(ROUNDS)):
-        lots[lane.lots + i] = draw(few, lane.position + (clock + i + uintp(1)) * STEP, options)
+        lots[first + i] = draw(few, position + i * STEP, options)
+
+
+@njit(cache=True, inline="always")
+def _shaping(lane, task, next_potential, earned, zero, discount):
+    """What shaping adds to the reward of a step; ``zero``: nothing of the potential is left after it."""
+    earned += lane.earned
+    potential = task.scale * (next_potential + min(task.cap, earned))
+    potential = 0.0 if zero else potential
+    added = discount * potential - lane.potential
+    lane.earned = earned
+    lane.potential = potential
+    return added
 
 
 @njit(cache=True, inline="always")
@@ -110,15 +125,15 @@ def _play(few, shaped, tables, tasks, learners, queue, lanes, unseen, powers, op
     episodes = uintp(returns.shape[1])
     longest = uintp(len(powers) - 1)
     lots = np.empty(len(lanes) * ROUNDS, np.uint64)
-    for i in range(uintp(len(lanes))):
-        lanes[i].lots = i * uintp(ROUNDS)
-    following = 0
     active = uintp(len(lanes))
-    drawn = clock = uintp(0)
+    for number in range(active):
+        lanes[number].lots = number * uintp(ROUNDS)
+    following = 0
+    clock = uintp(0)
     while active:
-        for i in range(active):
-            _draw(few, lanes[i], clock, options, lots)
         drawn = clock
+        for number in range(active):
+            _draw(few, lanes[number], drawn, options, lots)
         while active and clock < drawn + uintp(ROUNDS):
             turn = clock - drawn
             clock += uintp(1)
@@ -138,19 +153,18 @@ def _play(few, shaped, tables, tasks, learners, queue, lanes, unseen, powers, op
                         continue
                 else:
                     time = clock - lane.begin - uintp(1)
-                    terminated = onward & TERMINATED != 0
-                    onward &= ROW
-                    reward = rewards[entry]
-                    lane.gained += powers[min(time, longest)] * reward
+                    terminated = False
+                    reward = 0.0
+                    if onward & EVENT:
+                        terminated = onward & TERMINATED != 0
+                        onward &= ROW
+                        reward = rewards[entry]
+                        lane.gained += powers[min(time, longest)] * reward
                     if shaped:
                         task = tasks[lane.task]
-                        earned = lane.earned + credit[credit_rows[entry] + time * task.credit_stride]
-                        potential = task.scale * (next_potential[entry] + min(task.cap, earned))
-                        if terminated or (truncated and not task.keep_on_truncation):
-                            potential = 0.0
-                        reward += options.discount * potential - lane.potential
-                        lane.earned = earned
-                        lane.potential = potential
+                        earned = credit[credit_rows[entry] + time * task.credit_stride]
+                        zero = terminated or (truncated and not task.keep_on_truncation)
+                        reward += _shaping(lane, task, next_potential[entry], earned, zero, options.discount)
                     # whether terminated or not: in a branch of its own, its last comparison would become one, too
                     best = highest(few, q, onward + lane.shift, options.actions)
                     q[at] = improved(q[at], reward, 0.0 if terminated else best, options)

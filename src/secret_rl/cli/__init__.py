@@ -10,8 +10,10 @@ import tyro
 import secret_rl
 from secret_rl.cli.credit import Attribute, Fit, Quality
 from secret_rl.cli.data import Collect, Info
+from secret_rl.cli.demo import Demo
+from secret_rl.cli.learning import Learn, Potential
 from secret_rl.cli.play import Play
-from secret_rl.cli.results import Demo, Paper
+from secret_rl.cli.results import Paper
 
 _EXPECTED_ERRORS = (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError, gym.error.Error)
 
@@ -22,6 +24,8 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "fit": Fit,
     "attribute": Attribute,
     "quality": Quality,
+    "potential": Potential,
+    "learn": Learn,
     "paper": Paper,
     "demo": Demo,
 }

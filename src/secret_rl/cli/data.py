@@ -45,7 +45,7 @@ class Collect:
             self.episodes,
             seed=self.seed,
             success_share=self.success_share,
-            env_options=_options(self.option),
+            env_options=options_of(self.option),
             workers=self.workers,
             out=self.out,
             overwrite=self.overwrite,
@@ -84,7 +84,7 @@ class Info:
             print(f"  {name:<32}{description}")
 
 
-def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
+def options_of(pairs: tuple[str, ...]) -> dict[str, Any]:
     """KEY=VALUE words; a value is JSON where it reads as such, else a string."""
     options: dict[str, Any] = {}
     for pair in pairs:

@@ -20,7 +20,7 @@ def adapt(
     *,
     steps: int = 300,
     learning_rate: float | None = None,
-    batch_size: int = 256,
+    batch_size: int = 128,
     seed: int | None = None,
     progress: bool | None = None,
 ) -> Secret:

@@ -14,6 +14,7 @@ from secret_rl.credit.training import Trainer
 from secret_rl.progress import Tick
 
 _BATCH, _ROUND, _ROUNDS = 1024, 300, 12
+_PASSES = 20  # over few data, a round of so many is enough, but not less than a third of a long one
 _PATIENCE = 2  # rounds without a better validation accuracy after which it has learned what it can
 _BETTER = 0.005  # by so much
 _ZEROS = 4  # steps without a reward that it sees for each step with one
@@ -40,11 +41,12 @@ def best_without_past(
     train, share = _mostly_rewarded(tokens, train, rng)
     validation, _ = _mostly_rewarded(tokens, validation, rng)
     weights = weights._replace(zero=weights.zero / share)  # as if all steps without a reward were there
-    options = replace(options, steps=_ROUND * _ROUNDS, batch_size=_BATCH, warmup=30, looking_cost=0.0)
+    updates = min(max(_PASSES * len(train) // _BATCH, _ROUND // 3), _ROUND)
+    options = replace(options, steps=updates * _ROUNDS, batch_size=_BATCH, warmup=30, looking_cost=0.0)
     trainer = Trainer(model, alone, train, weights, options, seed, device)
     best, waited = trainer.evaluate(validation).confusion, 0
     for number in range(_ROUNDS):
-        trainer.train(_ROUND)
+        trainer.train(updates)
         now = trainer.evaluate(validation).confusion
         waited = 0 if now.balanced_accuracy > best.balanced_accuracy + _BETTER else waited + 1
         best = max(best, now, key=lambda confusion: confusion.balanced_accuracy)

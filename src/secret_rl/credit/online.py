@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 _QUERIES = 256
 _STEPS_AT_A_TIME = 1 << 13
-_DECIMALS = 6  # one step alone and among others then get the same credit
+# One step alone and among others get the same credit, to the bit: products of few rows are rounded otherwise than
+# those of many, which cutting off decimals does not hide where a number lies between two.
+_AT_LEAST, _DECIMALS = 8, 6
 
 
 class Queries(NamedTuple):
@@ -32,6 +34,13 @@ class Queries(NamedTuple):
     """(queries, units)"""
     biases: Tensor
     """(queries,) what its place adds to the score of a step, less the log-normaliser."""
+
+    def check(self, units: int) -> None:
+        """An error where they do not fit a model of so many units."""
+        shapes = tuple(self.vectors.shape), tuple(self.biases.shape)
+        floats = self.vectors.is_floating_point() and self.biases.is_floating_point()
+        if not (floats and len(self.biases.shape) == 1 and len(self.biases) and shapes[0] == (*shapes[1], units)):
+            raise ValueError(f"queries of shapes {shapes} do not fit {units} units")
 
 
 @torch.no_grad()
@@ -88,11 +97,12 @@ def step_credit(
     looked_for = key_weight.T @ queries.vectors.T / math.sqrt(model.options.units)  # (units, queries)
     credit = np.empty(rows)
     for first in range(0, rows, _STEPS_AT_A_TIME):
-        part = slice(first, first + _STEPS_AT_A_TIME)
+        part = np.arange(first, min(first + _STEPS_AT_A_TIME, rows))
+        padded = np.resize(part, max(len(part), _AT_LEAST))  # the same rows again
         seen, done = (
-            map_nest(lambda array: as_tensor(np.asarray(array[part])).to(device), nest)  # noqa: B023
+            map_nest(lambda array: as_tensor(np.asarray(array)[padded]).to(device), nest)  # noqa: B023
             for nest in (observations, actions)
         )
         scores = model.encode(seen, done, Dropout(None)) @ looked_for + queries.biases
-        credit[part] = scores.clamp(max=0).exp().mean(1).cpu().numpy()
+        credit[part] = scores.clamp(max=0).exp().mean(1).cpu().numpy()[: len(part)]
     return np.round(credit, _DECIMALS)

@@ -168,6 +168,7 @@ class Secret:
             queries = {name: weights.pop(name).to(secret.device) for name in list(weights) if name.startswith(_QUERIES)}
             if queries:
                 secret.queries = Queries(**{name.removeprefix(_QUERIES): value for name, value in queries.items()})
+                secret.queries.check(secret.model_options.units)
             model.load_state_dict(weights)
         except (KeyError, TypeError, ValueError, RuntimeError) as broken:
             raise ModelError(f"{path} does not describe a credit model this library can build: {broken}") from broken

@@ -22,19 +22,29 @@ class Credit(Protocol):
     The weights of row ``r`` are ``weights[offsets[r]:offsets[r + 1]]``, for steps 0, 1, ... of its episode.
     """
 
-    episode: NDArray[np.int64]
-    """(rows,) number of the episode."""
-    step: NDArray[np.int64]
-    """(rows,) step of the episode at which the reward came."""
-    reward: Values
-    """(rows,)"""
-    weights: NDArray[Any]
-    offsets: NDArray[np.int64]
-    """(rows + 1,)"""
-    lengths: NDArray[np.int64]
-    """(episodes,) steps of every episode."""
-    rewards_seen: int
-    """Rewards in the trajectories, attributed or not."""
+    @property
+    def episode(self) -> NDArray[np.int64]:
+        """(rows,) number of the episode."""
+
+    @property
+    def step(self) -> NDArray[np.int64]:
+        """(rows,) step of the episode at which the reward came."""
+
+    @property
+    def reward(self) -> Values:
+        """(rows,)"""
+
+    @property
+    def weights(self) -> NDArray[Any]:
+        """Row after row."""
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """(rows + 1,) where the weights of each row begin."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(episodes,) steps of every episode."""
 
 
 def estimate_potential(
@@ -44,7 +54,7 @@ def estimate_potential(
     *,
     rewards: str | None = None,
     reading: str = "printed",
-    discount: float = 0.99,
+    discount: float = 0.95,
     state: StateOf | None = None,
 ) -> TablePotential:
     """A potential over the states that target trajectories visit; states they do not visit get 0.
@@ -55,11 +65,13 @@ def estimate_potential(
       by the number of trajectories. ``reading="printed"`` sums what a pair earned over its visits in a trajectory
       before it is counted at every visit; ``"once"`` counts each visit's own credit. It slows learning more often
       than not: it falls off right behind the step that earned a reward.
-    - ``"pending"``: of the reward still to come, the share that past steps have already earned, mean over visits. It
-      stays until the reward is paid.
+    - ``"pending"``: of the reward still to come, discounted by the wait for it, the share that past steps have already
+      earned, mean over visits. It stays until the reward is paid.
     - ``"cumulative"``: all credit earned so far, mean over visits.
-    - ``"value"``: Monte-Carlo value with ``discount``, mean over visits. It needs no attributions: the baseline that
-      credit has to beat.
+    - ``"value"``: Monte-Carlo value, mean over visits. It needs no attributions: the baseline that credit has to beat.
+
+    ``discount`` is that of ``"pending"`` and ``"value"``, and need not be the agent's: the trajectories are slower than
+    the agent will be, and a smaller one leans towards their quick successes (1: no discount).
 
     ``rewards`` is "positive" or "all"; by default all for ``"paper"``, as printed, and positive ones for the others.
     ``state`` tells where states come from, as for ``TablePotential``; by default the ``states`` of the trajectories.
@@ -80,8 +92,8 @@ def estimate_potential(
     if kind == "value":
         of_visits = visits.before(_values(trajectories, paid, discount))
     else:
-        rows = _Rows(_checked(trajectories, attributions, kind), rewards)
-        of_visits = _KINDS[kind](trajectories, visits, rows, reading)
+        rows = _Rows(*_checked(trajectories, attributions, kind, paid))
+        of_visits = _KINDS[kind](trajectories, visits, rows, reading, discount)
     return visits.potential(of_visits, total=kind == "paper", reward_bound=_largest_return(trajectories))
 
 
@@ -125,9 +137,9 @@ class _Visits:
             known.append((data.final_observations, data.final_states, self._last))
         if state is not None and not hasattr(state, "rows"):  # a function of one observation: one at a time
             keys: list[Any] = [None] * self.count
-            for nest, _, places in known:
+            for nest, states, places in known:
                 for i, place in enumerate(places.tolist()):
-                    keys[place] = canonical(state(_row(nest, i), {}))
+                    keys[place] = canonical(state(_row(nest, i), {} if states is None else {"state": states[i]}))
             return keys
         parts = [np.asarray(state_rows(state, nest, states)) for nest, states, _ in known]
         rows = np.concatenate(parts)
@@ -159,27 +171,23 @@ class _Visits:
 
 
 class _Rows:
-    """Attribution rows of some rewards, flat: one entry per weight."""
+    """Attribution rows of some rewards, their weights end to end."""
 
-    def __init__(self, credit: Credit, rewards: str) -> None:
+    def __init__(self, credit: Credit, kept: NDArray[np.bool_]) -> None:
         sizes = np.diff(credit.offsets)
-        kept = (credit.reward > 0) if rewards == "positive" else np.ones(len(sizes), np.bool_)
-        mask = np.repeat(kept, sizes)
-        self.weights = np.asarray(credit.weights, np.float64)[mask]
-        sizes = sizes[kept]
-        row = np.repeat(np.arange(len(sizes)), sizes)
-        self.firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
-        self.step = np.arange(len(row)) - self.firsts[row]  # which step of its episode each weight is for
-        self.episode, self.reward_step = credit.episode[kept][row], credit.step[kept][row]
-        self.reward = np.asarray(credit.reward, np.float64)[kept][row]
-        self.row = row
+        self.weights = np.asarray(credit.weights, np.float64)[np.repeat(kept, sizes)]
+        self.sizes = sizes[kept]
+        self.firsts = np.cumsum(self.sizes) - self.sizes
+        self.episode, self.step = credit.episode[kept], credit.step[kept]
+        self.reward = np.asarray(credit.reward, np.float64)[kept]
 
     def step_credit(self, data: Trajectories) -> Values:
         """(steps,) what each step earned."""
-        return _totals(data.offsets[self.episode] + self.step, self.weights * self.reward, data.steps)
+        row, step = _within(self.sizes)
+        return _totals(data.offsets[self.episode[row]] + step, self.weights * self.reward[row], data.steps)
 
 
-def _paper(data: Trajectories, visits: _Visits, rows: _Rows, reading: str) -> Values:
+def _paper(data: Trajectories, visits: _Visits, rows: _Rows, reading: str, discount: float) -> Values:  # noqa: ARG001
     """Each visit gets what the pair before it earned."""
     earned = rows.step_credit(data)
     if reading == "printed":  # at all of its visits in the trajectory together
@@ -190,23 +198,25 @@ def _paper(data: Trajectories, visits: _Visits, rows: _Rows, reading: str) -> Va
     return visits.after(earned)
 
 
-def _pending(data: Trajectories, visits: _Visits, rows: _Rows, reading: str) -> Values:  # noqa: ARG001
-    """Visit t of an episode gets, of every reward i >= t, what steps before t earned of it."""
+def _pending(data: Trajectories, visits: _Visits, rows: _Rows, reading: str, discount: float) -> Values:  # noqa: ARG001
+    """Visit t of an episode gets, of every reward i >= t discounted by i - t, what steps before t earned of it."""
     running = np.concatenate([[0.0], np.cumsum(rows.weights)])
-    earned = running[1:] - running[rows.firsts][rows.row]
-    unpaid = rows.step < rows.reward_step  # in the state after the step the reward is still to come
-    places = visits.starts[rows.episode] + rows.step + 1
-    return _totals(places[unpaid], (earned * rows.reward)[unpaid], visits.count)
+    row, step = _within(rows.step)  # the steps before a reward: in the state after them it is still to come
+    first = rows.firsts[row]
+    known = np.minimum(step + 1, rows.sizes[row])  # a reward that was predicted ahead of time has fewer weights
+    earned = running[first + known] - running[first]
+    still = discount ** (rows.step[row] - step - 1.0)
+    return _totals(visits.starts[rows.episode[row]] + step + 1, earned * rows.reward[row] * still, visits.count)
 
 
-def _cumulative(data: Trajectories, visits: _Visits, rows: _Rows, reading: str) -> Values:  # noqa: ARG001
+def _cumulative(data: Trajectories, visits: _Visits, rows: _Rows, reading: str, discount: float) -> Values:  # noqa: ARG001
     """Visit t of an episode gets what steps before t earned."""
     running = np.concatenate([[0.0], np.cumsum(visits.after(rows.step_credit(data)))])
     earned: Values = running[1:] - running[visits.starts][visits.episode]
     return earned
 
 
-_KINDS: dict[str, Callable[[Trajectories, _Visits, _Rows, str], Values]] = {
+_KINDS: dict[str, Callable[[Trajectories, _Visits, _Rows, str, float], Values]] = {
     "paper": _paper,
     "pending": _pending,
     "cumulative": _cumulative,
@@ -236,8 +246,8 @@ def _check_rewards(data: Trajectories, paid: Values, rewards: str) -> None:
         )
 
 
-def _checked(data: Trajectories, credit: Credit | None, kind: str) -> Credit:
-    """Attributions of these trajectories, with a warning where they say nothing."""
+def _checked(data: Trajectories, credit: Credit | None, kind: str, paid: Values) -> tuple[Credit, NDArray[np.bool_]]:
+    """Attributions of these trajectories and which rows count, with a warning where they say nothing."""
     if credit is None:
         raise ValueError(f'kind="{kind}" needs attributions of the trajectories: secret.attribute(trajectories)')
     if not np.array_equal(credit.lengths, data.lengths):
@@ -245,19 +255,33 @@ def _checked(data: Trajectories, credit: Credit | None, kind: str) -> Credit:
             f"the attributions are of {len(credit.lengths):,} other trajectories, of {int(np.sum(credit.lengths)):,} "
             f"steps, than these {len(data):,} of {data.steps:,}: attribute the same ones"
         )
-    if not len(credit.episode):
+    places = data.offsets[credit.episode] + credit.step
+    if not np.array_equal(credit.reward, np.asarray(data.rewards)[places]):
+        raise ValueError(
+            "the attributions are of other trajectories: of as many steps, but with other rewards; attribute the "
+            "same ones"
+        )
+    kept = paid[places] != 0
+    if not kept.any():
+        sign = "positive " if paid.min() >= 0 else ""
         warnings.warn(
-            f"none of the {credit.rewards_seen:,} rewards was predicted correctly, so the potential is 0 everywhere: "
-            "if the target's dynamics differ from the source's, adapt(secret, trajectories) first",
+            f"none of the {np.count_nonzero(paid):,} {sign}rewards was predicted correctly, so the potential is 0 "
+            "everywhere: if the target's dynamics differ from the source's, adapt(secret, trajectories) first",
             CoverageWarning,
             stacklevel=3,
         )
-    return credit
+    return credit, kept
 
 
 def _totals(places: NDArray[Any], amounts: Values, count: int) -> Values:
     """(count,) the amounts that go to each place, added up."""
     return np.asarray(np.bincount(places, amounts, count), np.float64)
+
+
+def _within(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of rows with so many entries: (entries,) the row of each entry, and (entries,) its number in the row."""
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    return row, np.arange(len(row)) - (np.cumsum(sizes) - sizes)[row]
 
 
 def _numbered(states: Any) -> tuple[NDArray[np.int64], list[Any]]:

@@ -1,6 +1,7 @@
 """Credit where the truth is known, to calibrate against."""
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 
@@ -13,6 +14,8 @@ class EventCredit:
     """
 
     def __init__(self, event: str, *, amount: float = 0.25, reward: float = 1.0) -> None:
+        if not (reward > 0 and isfinite(reward)):
+            raise ValueError(f"reward must be a positive number, got {reward!r}")
         if not 0 < amount < reward:
             raise ValueError(f"amount must lie between 0 and the reward of {reward}, got {amount!r}")
         self.event, self.amount = event, float(amount)

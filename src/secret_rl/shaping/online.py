@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +23,9 @@ from secret_rl.trajectories.nested import map_arrays
 
 _FORMAT = "secret-rl online credit"
 _VERSION = 1
+_NUMBERS = ("threshold", "scale", "reward", "cap")
 _REMEMBERED = 1 << 16  # pairs whose credit is kept, so that a pair that comes again costs a lookup
+_LONGEST_KEY = 64  # bytes; of larger pairs, pictures for one, a digest is kept
 
 
 class StepCredit(Protocol):
@@ -134,7 +137,7 @@ class OnlineCredit:
     def table(self, trajectories: Trajectories, *, state: StateOf | None = None) -> TablePotential:
         """The same as a table: the mean of the running sum over the visits of each state in target trajectories.
 
-        Their rewards are not looked at.
+        Their rewards are not looked at, unless the sum starts anew with them.
         """
         worth = self._worth(trajectories.observations, trajectories.actions)
         rewards = np.asarray(trajectories.rewards) if self.options["reset_on_reward"] else np.zeros(trajectories.steps)
@@ -164,11 +167,22 @@ class OnlineCredit:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if content["format"] != _FORMAT or content["version"] != _VERSION:
                 raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
-            return cls(secret, **content["options"])
+            options = content["options"]
+            if set(options) != {*_NUMBERS, "reset_on_reward"}:
+                raise ValueError(f"options {sorted(options)}")
+            if not all(type(options[name]) in (int, float) for name in _NUMBERS):
+                raise TypeError(f"options that are not numbers in {options}")
+            if type(options["reset_on_reward"]) is not bool:
+                raise TypeError(f"reset_on_reward is {options['reset_on_reward']!r}, expected true or false")
+            return cls(secret, **options)
         except FileNotFoundError:
             raise
-        except (ValueError, KeyError, TypeError, OSError) as broken:
-            raise PotentialFileError(f"{path} cannot be read as online credit: {broken}") from None
+        # Hostile files nest deeper than Python recurses, or hold numbers too long to read.
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, OSError) as broken:
+            raise PotentialFileError(
+                f"{path} cannot be read as online credit ({broken or type(broken).__name__}): it is damaged or "
+                "something else; make it again with OnlineCredit(...).save"
+            ) from None
 
     def _seen(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """What the model reads of a step, as a copy: environments reuse their arrays."""
@@ -183,7 +197,7 @@ class OnlineCredit:
 
     def _earned(self, pairs: list[tuple[Any, Any]]) -> list[float]:
         """What some (observation, action) pairs add to the sum; pairs that are known are not scored again."""
-        keys = [_key(observation) + _key(action) for observation, action in pairs]
+        keys = [_key(*pair) for pair in pairs]
         new = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in self._credits}
         found = self._credits
         if new:
@@ -224,11 +238,16 @@ class _VectorOnlineCredit:
             self._before[i] = map_arrays(lambda part: np.array(part), _row(observations, i))
 
 
-def _key(nest: Any) -> bytes:
-    if isinstance(nest, dict):
-        return b"".join(_key(part) for part in nest.values())
+def _key(observation: Any, action: Any) -> bytes:
+    content = _content(observation) + _content(action)
+    return content if len(content) <= _LONGEST_KEY else blake2b(content, digest_size=16).digest()
+
+
+def _content(nest: Any) -> bytes:
+    if isinstance(nest, dict):  # in an order of its own: environments list entries as they like
+        return b"".join(_content(nest[name]) for name in sorted(nest))
     if isinstance(nest, tuple):
-        return b"".join(map(_key, nest))
+        return b"".join(map(_content, nest))
     return nest.tobytes() if isinstance(nest, np.ndarray | np.generic) else np.asarray(nest).tobytes()
 
 

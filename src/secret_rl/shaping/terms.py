@@ -11,6 +11,7 @@ import numpy as np
 from secret_rl.shaping.potentials import Potential, PotentialRangeWarning
 from secret_rl.shaping.table import TablePotential
 
+_ROUNDING = 1e-6
 PotentialLike = Potential | str | PathLike[str]
 """A potential, or the path of a saved table."""
 
@@ -72,7 +73,8 @@ def _scale(potential: Potential, scale: float | str) -> float:
         return fitting if fitting * bound <= reward_bound else nextafter(fitting, 0.0)  # the division may round up
     if not (_is_number(scale) and isfinite(scale) and scale >= 0):
         raise ValueError(f'scale must be a number of at least 0, or "fit", got {scale!r}')
-    if bound is not None and reward_bound is not None and scale * bound > reward_bound:
+    # A whole share of a reward, added up from many, may come out a little above it.
+    if bound is not None and reward_bound is not None and scale * bound > reward_bound * (1 + _ROUNDING):
         warnings.warn(
             f"the potential reaches {scale * bound:.3g}, above the {reward_bound:.3g} that an episode can pay: agents "
             f'may chase it instead of the reward; scale it down, with scale="fit" for one',

@@ -112,8 +112,9 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             raise AttributeError(f"{self.potential!r} has no form as arrays")
         if model.discount is not None:
             raise AttributeError("an environment that is shaped twice has no form as arrays")
-        parts = dict(tabulate(model))
-        for name in ("potential", "credit", "cap"):
-            if name in parts:
-                parts[name] = self.shaping_scale * parts[name]
-        return model._replace(**parts, discount=self.shaping_discount, keep_on_truncation=self._keep)
+        return model._replace(
+            **tabulate(model),
+            scale=self.shaping_scale,  # not multiplied in: a sum of products is not, to the bit, the product of the sum
+            discount=self.shaping_discount,
+            keep_on_truncation=self._keep,
+        )

@@ -1,0 +1,302 @@
+"""What the paper's transfer results share: held-out mazes, potentials of each kind, agents, curves and tables."""
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import secret_rl as srl
+from paper import credit_runs
+from paper.credit_runs import RESULTS, Cell, fitted, machine
+from secret_rl.agents import learn_many
+from secret_rl.envs import TRIGGERS_ID
+from secret_rl.envs.tabular import TabularModel, best_return
+from secret_rl.evaluation import LearningCurves, compare
+from secret_rl.files import replace_text
+from secret_rl.progress import progress_bar
+from secret_rl.report.learning_curves import save_learning_curves
+from secret_rl.shaping import PotentialRangeWarning
+
+CURVES = Path("runs/paper/curves")
+HELD_OUT_LAYOUTS = 719_000  # first looked at when everything else was settled
+DISCOUNT = 0.99
+
+CONDITIONS = ("none", "paper", "pending", "value", "OnlineCredit")
+ADAPTED = ("pending, adapted", "paper, adapted", "OnlineCredit, adapted")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One panel: where credit was learned, the mazes it is taken to, and what is known of them beforehand."""
+
+    label: str
+    source: Cell
+    triggers: int
+    prizes: int
+    size: int = 8
+    window: int | None = 3
+    inverted: bool = False
+    target_trajectories: int = 1_000
+    """Of random play in each maze, for the potentials that are estimated; OnlineCredit uses none of them."""
+    episodes: int = 1_200
+    mazes: int = 32
+    seeds: int = 5
+    conditions: Sequence[str] = CONDITIONS
+    models: int = 5
+    """Credit models of as many seeds; seed ``s`` of a maze learns with model ``s``, modulo their number."""
+
+    def options(self, maze: int) -> dict[str, Any]:
+        """The options of a held-out maze."""
+        return {
+            "size": self.size,
+            "triggers": self.triggers,
+            "prizes": self.prizes,
+            "window": self.window,
+            "inverted": self.inverted,
+            "layout_seed": HELD_OUT_LAYOUTS + maze,
+        }
+
+
+@dataclass(frozen=True)
+class TransferResult:
+    """A figure of the paper."""
+
+    name: str
+    title: str
+    panels: Sequence[Transfer]
+    note: str = ""
+    fraction: float = 0.9
+    """Of the best return, for the episodes that learning takes."""
+    window: int = 20
+
+    @property
+    def path(self) -> Path:
+        """Where the numbers are kept."""
+        return RESULTS / f"{self.name}.json"
+
+    def curves(self, panel: Transfer) -> Path:
+        """Where the learning curves of a panel are kept: too large for the repository."""
+        return CURVES / self.name / f"{panel.label.replace(' ', '-').replace(',', '')}.npz"
+
+
+def run(result: TransferResult, command: str) -> Path:
+    """Learn in every maze with every seed under every condition; panels that are there already are kept."""
+    record: dict[str, Any] = {"panels": []}
+    if result.path.is_file():
+        record = json.loads(result.path.read_text(encoding="utf-8"))
+    for panel in result.panels:
+        settings = settings_of(panel)
+        if any(entry["settings"] == settings for entry in record["panels"]) and result.curves(panel).is_file():
+            continue
+        curves, about = _learn(panel)
+        result.curves(panel).parent.mkdir(parents=True, exist_ok=True)
+        curves.save(result.curves(panel))
+        record["panels"] = [entry for entry in record["panels"] if entry["label"] != panel.label]
+        record["panels"].append({"label": panel.label, "settings": settings, **about, **_compared(curves, result)})
+        record |= {"command": command, "date": datetime.now(UTC).date().isoformat()}
+        replace_text(result.path, json.dumps(record, indent=1) + "\n")
+        print(f"  {panel.label}: {_line(record['panels'][-1])}", flush=True)
+    return result.path
+
+
+def _learn(panel: Transfer) -> tuple[LearningCurves, dict[str, Any]]:
+    """Unshaped returns of every run, and what they were made with."""
+    secrets = [_remembering(panel.source, seed) for seed in range(min(panel.seeds, panel.models))]
+    returns = {name: np.empty((panel.mazes, panel.seeds, panel.episodes)) for name in panel.conditions}
+    optimal, successes, steps = np.empty(panel.mazes), np.empty(panel.mazes), np.empty(panel.mazes)
+    with progress_bar(None, "mazes") as tick:
+        for maze in range(panel.mazes):
+            tick(panel.label, maze, panel.mazes)
+            env = gym.make(TRIGGERS_ID, **panel.options(maze))
+            data = srl.collect(
+                TRIGGERS_ID, panel.target_trajectories, seed=HELD_OUT_LAYOUTS + maze,
+                env_options=panel.options(maze), progress=False,
+            )  # fmt: skip
+            plain: TabularModel = env.unwrapped.tabular()  # type: ignore[attr-defined]
+            optimal[maze], successes[maze], steps[maze] = (
+                best_return(plain, DISCOUNT),
+                data.successful.mean(),
+                data.steps,
+            )
+            adapted = None
+            if any(name in ADAPTED for name in panel.conditions):  # once a maze: it takes longer than all else
+                adapted = _adapted(panel, maze, secrets[maze % len(secrets)], data)
+            for seed in range(panel.seeds):
+                potentials = _potentials(panel.conditions, data, secrets[seed % len(secrets)], adapted)
+                models = [_shaped(env, plain, potential) for potential in potentials.values()]
+                for name, curve in zip(potentials, learn_many(models, [seed], panel.episodes), strict=True):
+                    returns[name][maze, seed] = curve[0]
+    estimated = [name for name in panel.conditions if name not in ("none", "OnlineCredit")]
+    curves = LearningCurves(
+        returns,
+        optimal=optimal,
+        collected=dict.fromkeys(estimated, panel.target_trajectories),
+    )
+    return curves, {
+        "machine": machine(secrets[0].device),
+        "credit_models": [_about(secret) for secret in secrets],
+        "successful_target_trajectories": float(successes.mean()),
+        "mazes_without_success": int((successes == 0).sum()),
+    }
+
+
+def _remembering(source: Cell, seed: int) -> srl.Secret:
+    """The credit model of a source; those made before models kept their queries get them now."""
+    secret = fitted(source, seed, "cpu")
+    if secret.queries is None:
+        data = source.source.load()
+        secret.remember(data if source.episodes is None else data[: source.episodes])
+    return secret
+
+
+def _adapted(panel: Transfer, maze: int, secret: srl.Secret, data: srl.Trajectories) -> srl.Secret | None:
+    """The model fine-tuned to a maze; None where its trajectories hold no positive reward to learn from."""
+    if not data.successful.any():
+        return None
+    kind = f"{panel.size}x{panel.size}-{panel.triggers}t{panel.prizes}p{'-inverted' * panel.inverted}"
+    path = (
+        credit_runs.MODELS
+        / f"adapted-{kind}-layout{HELD_OUT_LAYOUTS + maze}-n{len(data)}-seed{secret.seed}.safetensors"
+    )
+    if path.is_file():
+        return srl.Secret.load(path, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # few rewards, few validation episodes: the curves tell
+        adapted = srl.adapt(secret, data, progress=False)
+    adapted.save(path)
+    return adapted
+
+
+def _potentials(
+    names: Sequence[str], data: srl.Trajectories, secret: srl.Secret, adapted: srl.Secret | None
+) -> dict[str, Any]:
+    """The potential of each condition; None is no shaping, also where the data hold nothing to estimate from."""
+    found: dict[str, Any] = {}
+    attributed = {id(secret): None, id(adapted): None}
+    for name in names:
+        kind, _, which = name.partition(", ")
+        model = adapted if which else secret
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of zero coverage and large ranges: the curves tell
+            if kind == "none" or model is None:
+                found[name] = None
+            elif kind == "OnlineCredit":
+                found[name] = srl.OnlineCredit(model) if model.queries is not None else None
+            elif not data.successful.any():
+                found[name] = None
+            else:
+                if attributed[id(model)] is None and kind != "value":
+                    attributed[id(model)] = model.attribute(data)
+                found[name] = srl.estimate_potential(data, attributed[id(model)], kind)
+    return found
+
+
+def _shaped(env: gym.Env[Any, Any], plain: TabularModel, potential: Any) -> TabularModel:
+    if potential is None:
+        return plain
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PotentialRangeWarning)  # of potentials as they are estimated: the curves tell
+        model: TabularModel = srl.PotentialShaping(env, potential, DISCOUNT).tabular()
+    return model
+
+
+def _about(secret: srl.Secret) -> dict[str, Any]:
+    assert secret.report is not None
+    report = secret.report.to_json()
+    return {"accuracy": report["validation"]["accuracy"], "history_gain": report["history_gain"]}
+
+
+def _compared(curves: LearningCurves, result: TransferResult) -> dict[str, Any]:
+    """The comparison with no shaping, and with the baseline that knows the same trajectories."""
+    beside_none = compare(curves, "none", fraction=result.fraction, window=result.window)
+    compared = {"beside_none": beside_none.to_json(), "table": beside_none.to_markdown()}
+    if "value" in curves.returns:
+        beside_value = compare(curves, "value")
+        compared["beside_value"] = {
+            name: {part: getattr(row, part).to_json() for part in ("difference", "improvement")}
+            for name, row in beside_value.conditions.items()
+            if row.difference is not None and row.improvement is not None
+        }
+    return compared
+
+
+def settings_of(panel: Transfer) -> dict[str, Any]:
+    """What a panel depends on, as JSON gives it back."""
+    content = asdict(replace(panel, source=None)) | {  # type: ignore[arg-type]
+        "source": {
+            "mazes": asdict(panel.source.source),
+            "options": dict(panel.source.options),
+            "episodes": panel.source.episodes,
+        },
+        "first_layout": HELD_OUT_LAYOUTS,
+    }
+    return json.loads(json.dumps(content))
+
+
+def table(result: TransferResult) -> Path:
+    """Every panel's comparison, as Markdown."""
+    record = json.loads(result.path.read_text(encoding="utf-8"))
+    lines = [f"# {result.title}", "", *([result.note, ""] if result.note else [])]
+    for panel in result.panels:
+        entry = next((e for e in record["panels"] if e["settings"] == settings_of(panel)), None)
+        lines += [f"## {panel.label}", ""]
+        if entry is None:
+            lines += ["not run", ""]
+            continue
+        lines += [entry["table"].rstrip(), ""]
+        if "beside_value" in entry:
+            told = [
+                f"{name} {_estimate(parts['improvement'])}"
+                for name, parts in entry["beside_value"].items()
+                if name not in ("none", "paper", "paper, adapted")
+            ]
+            lines += [f"P(improvement) over value, paired: {'; '.join(told)}.", ""]
+        lines += [
+            f"{panel.target_trajectories:,} target trajectories of random play per maze, "
+            f"{entry['successful_target_trajectories']:.1%} of them successful; {entry['mazes_without_success']} of "
+            f"{panel.mazes} mazes without any, where estimated potentials are 0.",
+            "",
+        ]
+    machines = sorted({entry["machine"] for entry in record["panels"]})
+    lines += [f"`{record['command']}`, {record['date']}, {'; '.join(machines)}.", ""]
+    path = RESULTS / f"{result.name}.md"
+    replace_text(path, "\n".join(lines))
+    return path
+
+
+def figure(result: TransferResult) -> list[Path]:
+    """The learning curves; nothing where those of a panel are not on this machine."""
+    if not all(result.curves(panel).is_file() for panel in result.panels):
+        return []
+    panels = {panel.label: LearningCurves.load(result.curves(panel)) for panel in result.panels}
+    return list(save_learning_curves(panels, RESULTS / result.name, window=result.window))
+
+
+def make(result: TransferResult, command: str, analyse_only: bool) -> list[str]:
+    """Run, and write the table and the figure."""
+    if not analyse_only:
+        run(result, command)
+    return [str(path) for path in (table(result), *figure(result))]
+
+
+def quickly(panels: Sequence[Transfer], quick: bool) -> Sequence[Transfer]:
+    """Few mazes, seeds and trajectories, for a quick look."""
+    if not quick:
+        return panels
+    small = {"mazes": 4, "seeds": 2, "episodes": 400, "target_trajectories": 300}
+    return [replace(panel, **small) for panel in panels]
+
+
+def _estimate(value: Mapping[str, Any]) -> str:
+    return f"{value['value']:.2f} [{value['low']:.2f}, {value['high']:.2f}]"
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    rows = entry["beside_none"]["conditions"]
+    return ", ".join(f"{name} {row['area']['value']:.3f}" for name, row in rows.items())

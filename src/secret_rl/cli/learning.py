@@ -1,0 +1,177 @@
+"""Commands that turn credit into faster learning."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+from tyro.conf import Positional, arg
+
+import secret_rl
+from secret_rl.cli.data import options_of
+from secret_rl.evaluation import Bootstrap, Comparison, LearningCurves, compare
+from secret_rl.files import replace_text
+
+_WINDOW = 20  # episodes that a level of return is the mean of
+
+
+@dataclass(frozen=True)
+class Potential:
+    """Estimate a potential from trajectories of the target, for learn and for PotentialShaping."""
+
+    data: Positional[Path]
+    """Folder that trajectories of the target were saved to."""
+    out: Path
+    """File to write."""
+    kind: Literal["pending", "paper", "cumulative", "value"] = "pending"
+    """pending: of the reward to come, what is earned already. paper: as printed. cumulative: all credit so far. value:
+    Monte-Carlo value, which needs no model."""
+    model: Path | None = None
+    """File written by fit."""
+    adapt: int = 0
+    """First fine-tune the model on the trajectories, for so many updates."""
+    rewards: Literal["positive", "all"] | None = None
+    """Which rewards; by default all for paper, and positive ones for the others."""
+    reading: Literal["printed", "once"] = "printed"
+    """Of the paper's formula: a pair's credit summed over its visits in a trajectory, or each visit's own."""
+    tolerance: int = 0
+    """Count a prediction as correct within so many steps of the reward."""
+    discount: float = 0.95
+    """Of reward still to come, for pending and value."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+
+    def run(self) -> None:
+        """Estimate and save."""
+        data = secret_rl.Trajectories.load(self.data)
+        attributions = None
+        if self.kind != "value":
+            if self.model is None:
+                raise ValueError(f"--kind {self.kind} needs a credit model: give --model, a file written by fit")
+            secret = secret_rl.Secret.load(self.model, device=self.device)
+            if self.adapt:
+                secret = secret_rl.adapt(secret, data, steps=self.adapt)
+            attributions = secret.attribute(data, tolerance=self.tolerance)
+            print(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
+        potential = secret_rl.estimate_potential(
+            data, attributions, self.kind, rewards=self.rewards, reading=self.reading, discount=self.discount
+        )
+        potential.save(self.out)
+        print(f"potential   {len(potential):,} states, |Phi| up to {potential.bound:.3g}\nsaved       {self.out}")
+
+
+@dataclass(frozen=True)
+class Learn:
+    """Tabular Q-learning, without shaping and with it, and how they compare.
+
+    The environment needs discrete actions and info["state"] or discrete observations.
+    """
+
+    env: Positional[str]
+    """Gymnasium id, for example secret_rl/Triggers-v0."""
+    out: Path
+    """Folder for the learning curves."""
+    episodes: int = 1_000
+    """Episodes that each agent plays."""
+    seeds: int = 5
+    """Agents, each with a seed of its own."""
+    potential: Path | None = None
+    """Shape with this table, a file written by potential."""
+    credit: Path | None = None
+    """Shape with the credit of this model as it happens: a file written by fit; no target trajectories needed."""
+    scale: float = 1.0
+    """Of the potential."""
+    option: Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")] = ()
+    """Options of the environment, for example: --option size=8 layout_seed=7"""
+    learning_rate: float = 0.1
+    """Of Q-learning."""
+    epsilon: float = 0.1
+    """Share of steps that explore."""
+    discount: float = 0.99
+    """Of the agent, and of the shaping."""
+    threshold: float | None = None
+    """Also tell how many episodes a mean return of this takes."""
+    quiet: bool = False
+    """No progress bars."""
+    json: bool = False
+    """Print the comparison as JSON, for machines."""
+
+    def run(self) -> None:
+        """Learn, compare and save."""
+        if self.seeds < 2:
+            raise ValueError(f"--seeds must be at least 2, for intervals, got {self.seeds}")
+        env = gym.make(self.env, **options_of(self.option))
+        tasks: dict[str, gym.Env[Any, Any]] = {"none": env}
+        if self.potential is not None:
+            tasks["potential"] = self._shaped(env, secret_rl.TablePotential.load(self.potential))
+        if self.credit is not None:
+            tasks["OnlineCredit"] = self._shaped(env, secret_rl.OnlineCredit(secret_rl.Secret.load(self.credit)))
+        quiet = self.quiet or self.json
+        numbers = {"learning_rate": self.learning_rate, "epsilon": self.epsilon, "discount": self.discount}
+        returns = {
+            name: curves_of(task, self.episodes, self.seeds, quiet=quiet, **numbers)[None]
+            for name, task in tasks.items()
+        }
+        curves = LearningCurves(returns)
+        comparison, words = verdict(curves, threshold=self.threshold)
+        files = write_curves(curves, comparison, self.out)
+        if self.json:
+            print(json.dumps(comparison.to_json(), indent=1))
+            return
+        print(f"{comparison}\n\n{words}\n" if len(tasks) > 1 else f"{comparison}\n")
+        print("\n".join(f"saved       {path}" for path in files))
+
+    def _shaped(self, env: gym.Env[Any, Any], potential: Any) -> gym.Env[Any, Any]:
+        return secret_rl.PotentialShaping(env, potential, self.discount, scale=self.scale)
+
+
+def curves_of(
+    env: gym.Env[Any, Any], episodes: int, seeds: int, quiet: bool = True, **options: float
+) -> NDArray[np.float64]:
+    """(seeds, episodes) unshaped returns of agents that learn in an environment."""
+    progress = False if quiet else None
+    learned = [
+        secret_rl.QLearning(seed=seed, **options).learn(env, episodes, progress=progress).returns
+        for seed in range(seeds)
+    ]
+    return np.stack(learned)
+
+
+def verdict(
+    curves: LearningCurves, fraction: float | None = None, threshold: float | None = None
+) -> tuple[Comparison, str]:
+    """The comparison, and its gist in a sentence about the last condition."""
+    bootstrap = Bootstrap("both" if curves.mazes > 1 else "seeds")
+    window = min(_WINDOW, curves.episodes)
+    comparison = compare(curves, threshold=threshold, fraction=fraction, window=window, bootstrap=bootstrap)
+    name = curves.names[-1]
+    before, after = comparison["none"], comparison[name]
+    if fraction is None and threshold is None:
+        words = f"{name}: mean return {after.area.value:.2f} over training instead of {before.area.value:.2f}"
+    else:
+        goal = f"{fraction:.0%} of optimal" if fraction is not None else f"a return of {threshold:g}"
+        words = (
+            f"{name}: reached {goal} in {_episodes(after.episodes_to_threshold, curves.episodes)} instead of "
+            f"{_episodes(before.episodes_to_threshold, curves.episodes)} episodes"
+        )
+    return comparison, words
+
+
+def write_curves(curves: LearningCurves, comparison: Comparison, folder: Path) -> list[Path]:
+    """The curves as numbers and as a picture, and the comparison, in a folder."""
+    from secret_rl.report.learning_curves import save_learning_curves
+
+    folder.mkdir(parents=True, exist_ok=True)
+    curves.save(folder / "curves.npz")
+    curves.to_csv(folder / "curves.csv")
+    replace_text(folder / "comparison.json", json.dumps(comparison.to_json(), indent=1) + "\n")
+    picture, _ = save_learning_curves(curves, folder / "curves", window=min(_WINDOW, curves.episodes),
+                                      bootstrap=comparison.bootstrap)  # fmt: skip
+    return [folder / "curves.npz", folder / "curves.csv", folder / "comparison.json", picture]
+
+
+def _episodes(median: float | None, most: int) -> str:
+    return f"more than {most:,}" if median is None else f"{median:,.0f}"

@@ -1,0 +1,102 @@
+"""Potentials from target trajectories, one visit at a time as the formulas are written: slow but obvious."""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from secret_rl.shaping.states import canonical
+from secret_rl.trajectories import Episode, Trajectories
+from secret_rl.trajectories.nested import map_arrays
+
+Rows = list[tuple[int, float, list[float]]]
+"""(step, reward, weight of steps 0, 1, ...) of the attributed rewards of an episode."""
+
+
+class Walk(NamedTuple):
+    """An episode as states and what was done in them."""
+
+    states: list[Hashable]
+    """One for each step, and the last one where it is known."""
+    actions: list[Hashable]
+    rewards: list[float]
+    rows: Rows
+
+
+def slow_potential(
+    data: Trajectories,
+    credit: Any,
+    kind: str,
+    *,
+    rewards: str,
+    reading: str = "printed",
+    discount: float = 0.95,
+    state: Callable[[Any, Mapping[str, Any]], Any] | None = None,
+) -> dict[Hashable, float]:
+    """What ``estimate_potential`` puts into its table; ``credit`` are ``Attributions``."""
+    total: dict[Hashable, float] = {}
+    visits: dict[Hashable, int] = {}
+    for number, episode in enumerate(data):
+        rows = [] if credit is None else list(_rows(credit, number))
+        if rewards == "positive":
+            rows = [(step, reward, weights) for step, reward, weights in rows if reward > 0]
+        paid = [max(r, 0.0) if rewards == "positive" else r for r in episode.rewards.tolist()]
+        walk = Walk(_states(episode, state), _actions(episode), paid, rows)
+        for t, key in enumerate(walk.states):
+            visits[key] = visits.get(key, 0) + 1
+            total[key] = total.get(key, 0.0) + _at_visit(walk, t, kind, reading, discount)
+    return {key: total[key] / (len(data) if kind == "paper" else visits[key]) for key in total}
+
+
+def _at_visit(walk: Walk, t: int, kind: str, reading: str, discount: float) -> float:
+    """What visit ``t`` of an episode adds."""
+    if kind == "value":
+        return sum(discount ** (i - t) * walk.rewards[i] for i in range(t, len(walk.rewards)))
+    if kind == "pending":
+        return sum(
+            discount ** (step - t) * reward * sum(weights[:t]) for step, reward, weights in walk.rows if step >= t
+        )
+    if kind == "cumulative":
+        return sum(_earned(walk, before) for before in range(t))
+    if t == 0:
+        return 0.0
+    if reading == "once":
+        return _earned(walk, t - 1)
+    pair = walk.states[t - 1], walk.actions[t - 1]
+    return sum(
+        _earned(walk, other) for other in range(len(walk.actions)) if (walk.states[other], walk.actions[other]) == pair
+    )
+
+
+def _earned(walk: Walk, t: int) -> float:
+    """The credit of step ``t``."""
+    return sum(reward * weights[t] for _, reward, weights in walk.rows if t < len(weights))
+
+
+def _rows(credit: Any, number: int) -> Iterator[tuple[int, float, list[float]]]:
+    for r in np.flatnonzero(credit.episode == number).tolist():
+        weights = credit.weights[credit.offsets[r] : credit.offsets[r + 1]]
+        yield int(credit.step[r]), float(credit.reward[r]), weights.astype(np.float64).tolist()
+
+
+def _states(episode: Episode, state: Callable[[Any, Mapping[str, Any]], Any] | None) -> list[Hashable]:
+    known = [] if episode.states is None else [*episode.states, *_if_known(episode.final_state)]
+    if state is None:
+        return [canonical(key) for key in known]
+    seen = [map_arrays(lambda rows, t=t: rows[t], episode.observations) for t in range(len(episode))]
+    seen += _if_known(episode.final_observation)
+    infos = [{"state": known[t]} if t < len(known) else {} for t in range(len(seen))]
+    return [canonical(state(observation, info)) for observation, info in zip(seen, infos, strict=True)]
+
+
+def _if_known(value: Any) -> list[Any]:
+    return [] if value is None else [value]
+
+
+def _actions(episode: Episode) -> list[Hashable]:
+    def key(nest: Any) -> Hashable:
+        if isinstance(nest, dict):
+            return tuple((name, key(part)) for name, part in nest.items())
+        return tuple(map(key, nest)) if isinstance(nest, tuple) else canonical(nest)
+
+    return [key(map_arrays(lambda rows, t=t: rows[t], episode.actions)) for t in range(len(episode))]

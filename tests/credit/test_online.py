@@ -1,0 +1,342 @@
+"""Credit of a step as it happens: the share that rewards of the source would give it, whoever else is asked about."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from secret_rl.credit import ModelError, NotFittedError, Secret, online
+from secret_rl.credit.attribution import attribute
+from secret_rl.credit.encoders import standardise
+from secret_rl.credit.model import Dropout
+from secret_rl.credit.online import Queries, source_queries, step_credit
+from secret_rl.credit.tokens import Tokens, as_tensor
+from secret_rl.testing.strategies import trajectories
+from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.nested import map_arrays
+
+CPU = torch.device("cpu")
+FILLER, GOOD_CUE, BAD_CUE, DOOR = range(4)  # of the memory task
+PAIRS = np.repeat(np.arange(4), 2), np.tile(np.arange(2), 4)
+SPACES = {
+    "view of a maze": spaces.Box(0, 1, (3, 3, 3), np.uint8),
+    "picture": spaces.Box(0, 255, (9, 9, 3), np.uint8),
+    "vector": spaces.Box(-3, 3, (6,), np.float32),
+    "symbol": spaces.Discrete(50),
+    "both": spaces.Dict({"place": spaces.Box(-1, 1, (2,), np.float64), "cue": spaces.MultiDiscrete([3, 2])}),
+}
+
+
+def hopeful(model, data):
+    """Predicts a positive reward always: every positive reward is predicted correctly."""
+    standardise(model.observation_encoder, map_arrays(as_tensor, data.observations))
+    standardise(model.action_encoder, map_arrays(as_tensor, data.actions))
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.copy_(torch.tensor([0.0, 0.0, 1.0]))
+    return model
+
+
+def with_one_reward(data, choose):
+    """One of the episodes, of two steps or more, with one positive reward, not at its first step."""
+    long_enough = np.flatnonzero(data.lengths > 1)
+    assume(len(long_enough))
+    one = data[[choose.draw(st.sampled_from(long_enough.tolist()))]]
+    step = choose.draw(st.integers(1, one.steps - 1))
+    rewards = (np.arange(one.steps) == step).astype(float)
+    return Trajectories(**{**vars(one), "rewards": rewards}), step
+
+
+@settings(max_examples=60)
+@given(trajectories(), st.integers(0, 99), st.data())
+def test_without_positions_the_share_is_the_attention(make_model, data, seed, choose):
+    one, step = with_one_reward(data, choose)
+    model = make_model(one.observation_space, one.action_space, seed, filters=(2,), position_scale=0.0)
+    model = hopeful(model, data)
+    queries = source_queries(model, one, CPU, seed)
+    assert queries.vectors.shape == (1, 16) and queries.biases.shape == (1,)
+    found = step_credit(model, queries, one.observations, one.actions, CPU)
+    credit = attribute(model, one, CPU)
+    assert credit.step.tolist() == [step]
+    np.testing.assert_allclose(found[:step], credit.row(0)[:step], rtol=0, atol=rounding(queries.biases))
+
+
+def rounding(scores):
+    """What 32 bits leave of an exponential of scores: those of a model that was not fitted may be large."""
+    return 2e-5 + 2e-6 * float(scores[scores.isfinite()].abs().max())
+
+
+@settings(max_examples=60)
+@given(trajectories(), st.integers(0, 99), st.data())
+def test_with_positions_the_share_is_the_attention_were_the_step_where_it_is_assumed(make_model, data, seed, choose):
+    """Moving the step from its own place to where the attention is on the average is all that is different."""
+    one, step = with_one_reward(data, choose)
+    model = hopeful(make_model(one.observation_space, one.action_space, seed, filters=(2,)), data)
+    queries = source_queries(model, one, CPU, seed)
+    batch = Tokens.of(one).batch(np.array([0]))
+    with torch.no_grad():
+        encoded = model.encode(batch.observations, batch.actions, Dropout(None))
+        prediction = model.predict_rows(model.project(encoded), batch.index, torch.tensor([[step]]))
+        attention = prediction.attention[0, 0, :step].double().numpy()
+        places = torch.arange(step)
+        mean_place = torch.from_numpy(attention) @ places.double()
+        moved = model.encoding(mean_place) - model.encoding(places)
+        _, key_weight, _ = model.projections.weight.chunk(3)
+        shifts = (moved @ key_weight.T @ queries.vectors[0]).numpy() / 4  # the root of 16 units
+    expected = np.minimum(attention * np.exp(shifts), 1.0)
+    found = step_credit(model, queries, one.observations, one.actions, CPU)[:step]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=rounding(prediction.scores))
+    if step == 1:  # there is only one place
+        assert found.tolist() == pytest.approx([1.0], abs=rounding(prediction.scores))
+
+
+@pytest.mark.parametrize("space", SPACES)
+@settings(max_examples=15)
+@given(st.integers(0, 999), st.floats(-50, 50))
+def test_credit_is_a_share(make_model, space, seed, bias):
+    model, observations, actions, queries = any_queries(make_model, space, 40, seed)
+    credit = step_credit(model, queries._replace(biases=queries.biases + bias), observations, actions, CPU)
+    assert credit.shape == (40,) and credit.dtype == np.float64
+    assert credit.min() >= 0 and credit.max() <= 1
+
+
+def any_queries(make_model, name, rows, seed):
+    """A model, pairs, and queries of which each gives its full share to a tenth of the pairs."""
+    space, rng = SPACES[name], np.random.default_rng(seed)
+    model = make_model(space, spaces.Discrete(4), seed, units=32)
+    space.seed(seed)
+    episode = {
+        "observations": [space.sample() for _ in range(rows)],
+        "actions": rng.integers(0, 4, rows),
+        "rewards": np.zeros(rows),
+    }
+    if isinstance(space, spaces.Dict):
+        episode["observations"] = {k: np.array([seen[k] for seen in episode["observations"]]) for k in space.spaces}
+    data = Trajectories.from_episodes([episode], observation_space=space, action_space=spaces.Discrete(4))
+    vectors = torch.randn(64, 32, generator=torch.Generator().manual_seed(seed))
+    _, key_weight, _ = model.projections.weight.chunk(3)
+    with torch.no_grad():
+        seen = map_arrays(as_tensor, data.observations)
+        scores = model.encode(seen, as_tensor(data.actions), Dropout(None)) @ key_weight.T @ vectors.T / 32**0.5
+    return model, data.observations, data.actions, Queries(vectors, -scores.quantile(0.9, 0))
+
+
+@pytest.mark.parametrize("at_a_time", [1 << 13, 9])
+@pytest.mark.parametrize("space", SPACES)
+def test_a_step_gets_the_same_credit_alone_and_among_others(make_model, monkeypatch, space, at_a_time):
+    monkeypatch.setattr(online, "_STEPS_AT_A_TIME", at_a_time)
+    rows = 154  # one more than a multiple of 9
+    model, observations, actions, queries = any_queries(make_model, space, rows, 1)
+
+    def credit(chosen):
+        return step_credit(
+            model, queries, map_arrays(lambda array: array[chosen], observations), actions[chosen], CPU
+        ).tolist()  # fmt: skip
+
+    together = credit(np.arange(rows))
+    assert 0.05 < np.mean(together) < 0.9 and len(set(together)) > 20
+    assert [credit([i])[0] for i in range(rows)] == together
+    for size in (2, 3, 7, 50):
+        parts = [credit(np.arange(first, min(first + size, rows))) for first in range(0, rows, size)]
+        assert [number for part in parts for number in part] == together, size
+    order = np.random.default_rng(0).permutation(rows)
+    assert credit(order) == [together[i] for i in order]
+    assert credit(np.zeros(0, np.int64)) == []
+
+
+def test_cues_earn_and_filler_does_not(learned):
+    credit = learned.step_credit(*PAIRS).reshape(4, 2)
+    assert credit[GOOD_CUE].min() > 0.8, credit
+    assert credit[FILLER].max() < 0.02, credit
+    assert credit[DOOR].max() < 0.1, credit
+    assert BAD_CUE != GOOD_CUE  # a query looks for either: which cue it was, the value tells
+
+
+def test_the_share_of_a_cue_is_about_what_attention_gives_it(learned, cues):
+    data = cues(90, seed=8)
+    attributions = learned.attribute(data, rewards="positive")
+    cue, others = [], []
+    for r in range(len(attributions)):
+        marked = data[int(attributions.episode[r])].annotations["cue"][: len(attributions.row(r))]
+        cue.append(attributions.row(r)[marked].sum())
+        others.append(attributions.row(r)[~marked].max())
+    credit = learned.step_credit(data.observations, data.actions)
+    is_good = np.asarray(data.observations) == GOOD_CUE
+    assert credit[is_good].mean() == pytest.approx(np.mean(cue), abs=0.1)
+    assert credit[np.asarray(data.observations) == FILLER].mean() <= max(others) + 0.02
+
+
+def test_queries_are_those_of_the_seed(learned, cues):
+    data = cues(900, seed=2)  # more positive rewards than are kept
+    first, again = (source_queries(learned.model, data, CPU, 5) for _ in range(2))
+    assert first.vectors.shape == (256, 32) and first.biases.shape == (256,)
+    assert torch.equal(first.vectors, again.vectors) and torch.equal(first.biases, again.biases)
+    other = source_queries(learned.model, data, CPU, 6)
+    assert not torch.equal(first.biases, other.biases)
+    few = source_queries(learned.model, cues(30, seed=2), CPU, 5)
+    assert len(few.biases) == 10, "all there are"
+
+
+def test_small_blocks_find_the_same_queries(learned, cues, monkeypatch):
+    data = cues(60, seed=2)
+    whole = source_queries(learned.model, data, CPU, 5)
+    monkeypatch.setattr(online, "_STEPS_AT_A_TIME", 17)
+    parts = source_queries(learned.model, data, CPU, 5)
+    assert parts.vectors.shape == whole.vectors.shape
+    torch.testing.assert_close(parts.vectors, whole.vectors, rtol=0, atol=1e-5)
+    torch.testing.assert_close(parts.biases, whole.biases, rtol=0, atol=1e-4)
+    monkeypatch.setattr(online, "_QUERIES", 7)
+    assert len(source_queries(learned.model, data, CPU, 5).biases) == 7
+
+
+def negated(data):
+    return Trajectories(**{**vars(data), "rewards": -np.asarray(data.rewards)})
+
+
+def copy_of(secret, tmp_path):
+    return Secret.load(secret.save(tmp_path / "copy.safetensors"), device="cpu")
+
+
+@pytest.mark.parametrize("why", ["none is positive", "none is predicted", "none has a past"])
+def test_without_positive_rewards_that_are_predicted_credit_is_refused(learned, cues, tmp_path, why):
+    secret = copy_of(learned, tmp_path)
+    data = {
+        "none is positive": lambda: cues(30, kinds=(-1, 0)),
+        "none is predicted": lambda: negated(cues(30, kinds=(-1,))),  # +1 after the bad cue
+        "none has a past": lambda: Trajectories.from_episodes(
+            [{"observations": np.array([o]), "actions": np.array([0]), "rewards": np.ones(1)} for o in range(4)],
+            observation_space=spaces.Discrete(4),
+            action_space=spaces.Discrete(2),
+        ),
+    }[why]()
+    assert secret.remember(data) is secret and secret.queries is None
+    with pytest.raises(NotFittedError, match=r"remembers no reward .* remember\(trajectories\) with some .* positive"):
+        secret.step_credit(*PAIRS)
+    np.testing.assert_allclose(
+        secret.remember(cues(600)).step_credit(*PAIRS), learned.step_credit(*PAIRS), rtol=0, atol=0.01
+    )
+
+
+def test_rewards_that_are_not_predicted_do_not_count(learned, cues):
+    """Of +1 after either cue, only those after the good one are predicted."""
+    good = cues(40, seed=4, kinds=(1,))
+    mixed = Trajectories.concatenate([negated(cues(40, seed=4, kinds=(-1,))), good])
+    found = source_queries(learned.model, mixed, CPU, 0)
+    expected = source_queries(learned.model, good, CPU, 0)
+    assert len(found.biases) == len(expected.biases) == 40
+    torch.testing.assert_close(found.biases.sort().values, expected.biases.sort().values, rtol=0, atol=1e-4)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_fitting_remembers_its_own_data(cues):
+    data = cues(60, kinds=(1, -1))
+    secret = Secret(units=16, steps=60, evaluate_every=20, batch_size=16, restarts=0, device="cpu", seed=3).fit(data)
+    again = source_queries(secret.model, data, CPU, 3)
+    assert (secret.queries is None) == (again is None)
+    if again is not None:
+        assert torch.equal(secret.queries.biases, again.biases)
+
+
+def test_queries_are_saved_with_the_model(learned, tmp_path):
+    again = copy_of(learned, tmp_path)
+    assert torch.equal(again.queries.vectors, learned.queries.vectors)
+    assert torch.equal(again.queries.biases, learned.queries.biases)
+    assert again.step_credit(*PAIRS).tolist() == learned.step_credit(*PAIRS).tolist()
+
+
+def rewrite(path, change):
+    """Change the tensors in a model file."""
+    with safe_open(path, framework="pt") as file:
+        description = file.metadata()["secret_rl"]
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+    assert json.loads(description)["format"]
+    change(tensors)
+    save_file(tensors, path, metadata={"secret_rl": description})
+
+
+def test_a_file_without_queries_is_read_and_asks_for_trajectories(learned, cues, tmp_path):
+    path = learned.save(tmp_path / "old.safetensors")
+
+    def drop(tensors):
+        for name in [name for name in tensors if name.startswith("queries.")]:
+            del tensors[name]
+
+    rewrite(path, drop)
+    old = Secret.load(path, device="cpu")
+    data = cues(20)
+    np.testing.assert_array_equal(old.attribute(data).weights, learned.attribute(data).weights)
+    with pytest.raises(NotFittedError, match=r"call remember\(trajectories\)"):
+        old.step_credit(*PAIRS)
+    assert old.remember(data).step_credit(*PAIRS)[2 * GOOD_CUE] > 0.5
+    assert old.save(tmp_path / "new.safetensors").exists()
+    assert Secret.load(tmp_path / "new.safetensors", device="cpu").queries is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.pop("queries.vectors"),
+        lambda t: t.pop("queries.biases"),
+        lambda t: t.update({"queries.colours": torch.zeros(3)}),
+        lambda t: t.update({"queries.vectors": torch.zeros(200, 7)}),
+        lambda t: t.update({"queries.biases": torch.zeros(3)}),
+        lambda t: t.update({"queries.vectors": torch.zeros(0, 32), "queries.biases": torch.zeros(0)}),
+        lambda t: t.update({"queries.vectors": torch.zeros(32), "queries.biases": torch.zeros(())}),
+        lambda t: t.update({"queries.vectors": torch.zeros(2, 32, dtype=torch.int64), "queries.biases": torch.zeros(2)}),
+    ],
+)
+def test_queries_that_do_not_fit_the_model_are_refused(learned, tmp_path, change):
+    path = learned.save(tmp_path / "model.safetensors")
+    rewrite(path, change)
+    with pytest.raises(ModelError, match=r"model\.safetensors does not describe a credit model this library can build"):
+        Secret.load(path, device="cpu")
+
+
+def test_an_unfitted_model_says_so(cues):
+    secret = Secret(device="cpu")
+    for call in (
+        lambda: secret.remember(cues(3)),
+        lambda: secret.step_credit(*PAIRS),
+        lambda: secret.check_spaces(spaces.Discrete(4), spaces.Discrete(2)),
+    ):
+        with pytest.raises(NotFittedError, match="not fitted yet: call fit, or Secret.load"):
+            call()
+
+
+def test_spaces_are_checked(learned, cues):
+    learned.check_spaces(spaces.Discrete(4), spaces.Discrete(2))
+    with pytest.raises(ValueError, match=r"fitted on observations of .*'n': 4.*, there are .*'n': 5"):
+        learned.check_spaces(spaces.Discrete(5), spaces.Discrete(2))
+    with pytest.raises(ValueError, match=r"fitted on actions of .*Discrete.*, there are .*Box"):
+        learned.check_spaces(spaces.Discrete(4), spaces.Box(0, 1, (2,)))
+    with pytest.raises(ValueError, match="these trajectories hold"):
+        learned.remember(cues(3, doors={1: 4, -1: 4, 0: 4}))
+    with pytest.raises(ValueError, match="no trajectories were given"):
+        learned.remember(cues(3)[:0])
+
+
+def test_credit_as_it_happens_needs_pytorch_and_numpy_alone():
+    blocked = ["gymnasium", "numba", "rich", "safetensors", "cloudpickle", "tyro", "pandas"]
+    script = f"""
+import sys
+for name in {blocked}:
+    sys.modules[name] = None
+import numpy as np, torch
+from secret_rl.credit import ModelOptions, RewardPredictor, adapt
+from secret_rl.credit.online import Queries, step_credit
+space = {{"type": "Discrete", "n": 3, "start": 0, "dtype": "int64"}}
+model = RewardPredictor(space, space, ModelOptions(units=4))
+queries = Queries(torch.zeros(2, 4), torch.full((2,), -0.5))
+print(step_credit(model, queries, np.arange(3), np.arange(3), torch.device("cpu")).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == str([round(float(np.exp(-0.5)), 6)] * 3), done.stderr

@@ -1,0 +1,102 @@
+"""The machinery of the paper's transfer results, at a tiny size."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from paper.credit_runs import Cell, Mazes
+from paper.transfer_runs import ADAPTED, CONDITIONS, Transfer, TransferResult
+
+import secret_rl as srl
+from paper import (
+    credit_runs,
+    transfer_bigger,
+    transfer_class_weights,
+    transfer_in_domain,
+    transfer_inverted,
+    transfer_runs,
+    transfer_source_data,
+    transfer_target_data,
+    transfer_window,
+)
+from secret_rl.evaluation import LearningCurves
+
+MODULES = (
+    transfer_in_domain, transfer_bigger, transfer_inverted, transfer_window, transfer_class_weights,
+    transfer_source_data, transfer_target_data,
+)  # fmt: skip
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    monkeypatch.setattr(credit_runs, "DATA", tmp_path / "data")
+    monkeypatch.setattr(credit_runs, "MODELS", tmp_path / "models")
+    monkeypatch.setattr(transfer_runs, "RESULTS", tmp_path)
+    monkeypatch.setattr(transfer_runs, "CURVES", tmp_path / "curves")
+    options = {"steps": 80, "units": 16, "batch_size": 16, "evaluate_every": 40, "restarts": 0, "learning_rate": 0.01}
+    source = Cell("source", Mazes(1, 1, 200, seed=1, size=3, success_share=0.3), {}, options)
+    panel = Transfer(
+        "tiny", source, 1, 1, size=3, target_trajectories=60, episodes=30, mazes=2, seeds=2,
+        conditions=(*CONDITIONS, *ADAPTED),
+    )  # fmt: skip
+    return TransferResult("tiny", "A tiny figure", [panel], note="a note", window=5)
+
+
+def test_each_condition_is_the_library_calls_and_nothing_is_run_twice(tiny, monkeypatch):
+    written = transfer_runs.make(tiny, "the command", analyse_only=False)
+    assert [path.split(".")[-1] for path in written] == ["md", "png", "svg"]
+    [panel] = tiny.panels
+    curves = LearningCurves.load(tiny.curves(panel))
+    secret = credit_runs.fitted(panel.source, 1, "cpu")
+    env = gym.make("secret_rl/Triggers-v0", **panel.options(1))
+    data = srl.collect("secret_rl/Triggers-v0", 60, seed=719_001, env_options=panel.options(1))
+    attributions = secret.attribute(data)
+    expected = {"none": env, "OnlineCredit": srl.PotentialShaping(env, srl.OnlineCredit(secret), 0.99)}
+    for kind in ("paper", "pending", "value"):
+        expected[kind] = srl.PotentialShaping(env, srl.estimate_potential(data, attributions, kind), 0.99)
+    adapted = srl.adapt(secret, data)  # that of maze 1 is model 1 adapted
+    pending = srl.estimate_potential(data, adapted.attribute(data))
+    expected["pending, adapted"] = srl.PotentialShaping(env, pending, 0.99)
+    for name, task in expected.items():
+        learned = srl.QLearning(seed=1).learn(task, 30).returns
+        np.testing.assert_array_equal(curves[name][1, 1], learned, err_msg=name)
+    assert 0 < curves.optimal[1] <= 1
+
+    record = json.loads(tiny.path.read_text())
+    assert record["command"] == "the command"
+    assert record["panels"][0]["settings"]["source"]["mazes"]["episodes"] == 200
+    assert record["panels"][0]["beside_none"]["conditions"].keys() == set(panel.conditions)
+    text = (tiny.path.parent / "tiny.md").read_text()
+    for words in ("# A tiny figure", "a note", "## tiny", "| OnlineCredit |", "P(improvement) over value", "60 target"):
+        assert words in text
+    monkeypatch.setattr(transfer_runs, "_learn", None)
+    transfer_runs.make(tiny, "the command", analyse_only=False)
+    assert json.loads(tiny.path.read_text()) == record
+
+
+def test_mazes_without_a_success_are_learned_without_shaping():
+    env_options = {"size": 8, "triggers": 3, "layout_seed": 0, "max_steps": 5}
+    data = srl.collect("secret_rl/Triggers-v0", 20, env_options=env_options)
+    assert not data.successful.any()
+    potentials = transfer_runs._potentials(("none", "paper", "pending", "value"), data, None, None)
+    assert set(potentials.values()) == {None}
+    assert transfer_runs._adapted(None, 0, None, data) is None
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_results_are_well_formed_and_those_committed_are_of_the_settings_in_the_code(module):
+    for quick in (False, True):
+        result = module.result(quick)
+        labels = [panel.label for panel in result.panels]
+        assert len(set(labels)) == len(labels)
+        assert all(set(CONDITIONS) <= set(panel.conditions) for panel in result.panels), "every figure shows all"
+    assert module.result(True).name != module.result(False).name
+    result = module.result(False)
+    assert all(panel.mazes >= 30 and panel.seeds >= 5 for panel in result.panels)
+    if result.path.is_file():
+        record = json.loads(result.path.read_text())
+        for panel in result.panels:
+            settings = transfer_runs.settings_of(panel)
+            assert any(entry["settings"] == settings for entry in record["panels"]), f"{result.name}: {panel.label}"

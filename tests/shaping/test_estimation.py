@@ -1,0 +1,430 @@
+"""Potentials from target trajectories, against the formulas written out one visit at a time."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import secret_rl as srl
+from secret_rl.credit import Attributions, oracle_attributions, uniform_attributions
+from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.shaping import (
+    Cells,
+    CoverageWarning,
+    Observed,
+    PotentialRangeWarning,
+    PotentialShaping,
+    TablePotential,
+    estimate_potential,
+)
+from secret_rl.testing.potential_reference import slow_potential
+from secret_rl.trajectories import Trajectories
+
+KINDS = ["paper", "pending", "cumulative", "value"]
+GRID = np.array([-1.0, -0.5, -0.0, 0.0, 0.25, 0.5])
+OBSERVATIONS = {
+    "number": (gym.spaces.Discrete(3), lambda rng, n: rng.integers(0, 3, n)),
+    "vector": (gym.spaces.Box(-1, 1, (2,), np.float32), lambda rng, n: rng.choice(GRID, (n, 2)).astype(np.float32)),
+    "dict": (
+        gym.spaces.Dict({"place": gym.spaces.Box(-1, 1, (1,)), "held": gym.spaces.Discrete(2)}),
+        lambda rng, n: {"place": rng.choice(GRID, (n, 1)).astype(np.float32), "held": rng.integers(0, 2, n)},
+    ),
+}
+ACTIONS = {
+    "number": (gym.spaces.Discrete(2), lambda rng, n: rng.integers(0, 2, n)),
+    "two": (gym.spaces.MultiDiscrete([2, 2]), lambda rng, n: rng.integers(0, 2, (n, 2))),
+    "dict": (
+        gym.spaces.Dict({"turn": gym.spaces.Discrete(2), "push": gym.spaces.MultiBinary(1)}),
+        lambda rng, n: {"turn": rng.integers(0, 2, n), "push": rng.integers(0, 2, (n, 1)).astype(np.int8)},
+    ),
+}
+STATES = {
+    "number": [None, Observed(), lambda observation, info: int(observation) % 2],
+    "vector": [None, Observed(), Cells(0.5), Cells((1, 0.3)), lambda observation, info: observation > 0],
+    "dict": [
+        None,
+        Cells((0.5, 1), keys=("place", "held")),
+        lambda observation, info: (observation["held"], float(observation["place"][0])),
+    ],
+}
+
+
+def make_trajectories(lengths, rng, kind="number", actions="number", vector_states=False, finals=True):
+    """Ragged episodes in which states and pairs come again and again."""
+    seen, draw = OBSERVATIONS[kind]
+    done, act = ACTIONS[actions]
+    episodes = []
+    for length in lengths:
+        rows = length + finals
+        states = rng.integers(0, 2, (rows, 2)) if vector_states else rng.integers(0, 4, rows)
+        episodes.append(
+            {
+                "observations": draw(rng, rows),
+                "actions": act(rng, length),
+                "rewards": rng.choice([-1.0, 0.0, 0.0, 0.5, 2.0], length),
+                "states": states,
+            }
+        )
+    return Trajectories.from_episodes(episodes, observation_space=seen, action_space=done)
+
+
+def make_attributions(data, rng, shift=0, coverage=0.8):
+    """Rows of any weights that sum to 1, of some rewards, predicted up to ``shift`` steps off."""
+    rows = []
+    for number, episode in enumerate(data):
+        for step in np.flatnonzero(episode.rewards).tolist():
+            if rng.random() < coverage:
+                at = int(np.clip(step + rng.integers(-shift, shift + 1), 0, len(episode) - 1))
+                weights = rng.random(at + 1) * (rng.random(at + 1) < 0.7) + 1e-3
+                rows.append((number, step, at, float(episode.rewards[step]), weights / weights.sum()))
+    return Attributions(
+        episode=np.array([row[0] for row in rows], np.int64),
+        step=np.array([row[1] for row in rows], np.int64),
+        predicted_at=np.array([row[2] for row in rows], np.int64),
+        reward=np.array([row[3] for row in rows], np.float64),
+        weights=np.concatenate([np.zeros(0), *(row[4] for row in rows)]).astype(np.float32),
+        offsets=np.cumsum([0, *(row[2] + 1 for row in rows)]).astype(np.int64),
+        rewards_seen=int(np.count_nonzero(data.rewards)),
+        lengths=data.lengths,
+    )
+
+
+def chosen_attributions(credit, episodes):
+    """The attributions of ``data[episodes]``."""
+    rows = [(new, r) for new, old in enumerate(episodes) for r in np.flatnonzero(credit.episode == old).tolist()]
+    order = np.array([r for _, r in rows], np.int64)
+    return Attributions(
+        episode=np.array([new for new, _ in rows], np.int64),
+        step=credit.step[order],
+        predicted_at=credit.predicted_at[order],
+        reward=credit.reward[order],
+        weights=np.concatenate([np.zeros(0, np.float32), *(credit.row(r) for r in order)]),
+        offsets=np.cumsum([0, *np.diff(credit.offsets)[order]]).astype(np.int64),
+        rewards_seen=credit.rewards_seen,
+        lengths=credit.lengths[np.array(episodes, np.int64)],
+    )
+
+
+def assert_close(potential, expected):
+    assert potential.values.keys() == expected.keys()
+    for state, value in expected.items():
+        assert potential.values[state] == pytest.approx(value, rel=1e-9, abs=1e-9), state
+
+
+@st.composite
+def cases(draw, max_length=7):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    lengths = draw(st.lists(st.integers(1, max_length), min_size=1, max_size=6))
+    kind = draw(st.sampled_from(list(OBSERVATIONS)))
+    data = make_trajectories(
+        lengths, rng, kind, draw(st.sampled_from(list(ACTIONS))), draw(st.booleans()), draw(st.booleans())
+    )
+    assume((np.asarray(data.rewards) > 0).any())
+    credit = make_attributions(data, rng, shift=draw(st.integers(0, 3)))
+    return data, credit, STATES[kind]
+
+
+kinds = {
+    "kind": st.sampled_from(KINDS),
+    "rewards": st.sampled_from(["positive", "all"]),
+    "reading": st.sampled_from(["printed", "once"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::secret_rl.shaping.CoverageWarning")
+@settings(max_examples=400)
+@given(cases(), st.integers(0, 4), st.floats(0.1, 1), st.fixed_dictionaries(kinds))
+def test_every_kind_is_its_formula(case, number, discount, how):
+    data, credit, states = case
+    how |= {"discount": discount, "state": states[number % len(states)]}
+    assert_close(estimate_potential(data, credit, **how), slow_potential(data, credit, **how))
+
+
+FIVE_STEPS = Trajectories.from_episodes(
+    [
+        {
+            "observations": np.array([0, 1, 0, 1, 0, 2]),
+            "actions": np.array([1, 0, 1, 1, 0]),
+            "rewards": np.array([0.0, 0.0, 2.0, -1.0, 1.0]),
+            "states": np.array([10, 11, 10, 11, 10, 12]),
+        }
+    ],
+    observation_space=gym.spaces.Discrete(3),
+    action_space=gym.spaces.Discrete(2),
+)
+# 2 at step 2, a quarter of it earned by step 0, the rest by step 1; -1 at step 3; 1 at step 4
+FIVE_STEPS_CREDIT = Attributions(
+    episode=np.array([0, 0, 0]),
+    step=np.array([2, 3, 4]),
+    predicted_at=np.array([2, 3, 4]),
+    reward=np.array([2.0, -1.0, 1.0]),
+    weights=np.array([0.25, 0.75, 0, 0, 0.5, 0.5, 0, 0.5, 0, 0.25, 0.25, 0], np.float32),
+    offsets=np.array([0, 3, 7, 12]),
+    rewards_seen=3,
+    lengths=np.array([5]),
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        # credit of the steps: 0.5 + 0.5, 1.5 - 0.5, -0.5 + 0.25, 0.25, 0; the pair (10, 1) comes at steps 0 and 2
+        ({"kind": "paper"}, {10: 1.0 + 0.25, 11: 0.75 + 0.75, 12: 0.0}),
+        ({"kind": "paper", "reading": "once"}, {10: 1.0 + 0.25, 11: 1.0 - 0.25, 12: 0.0}),
+        # of positive rewards alone: 0.5 + 0.5, 1.5, 0.25, 0.25, 0
+        ({"kind": "paper", "rewards": "positive"}, {10: 1.5 + 0.25, 11: 1.25 + 1.25, 12: 0.0}),
+        ({"kind": "paper", "rewards": "positive", "reading": "once"}, {10: 1.5 + 0.25, 11: 1.0 + 0.25, 12: 0.0}),
+        # still to come and earned: 0, 0.5 + 0.5, 2 + 0.5, 0.75, 1, and nothing after the last
+        ({"kind": "pending", "discount": 1}, {10: (0 + 2.5 + 1) / 3, 11: (1 + 0.75) / 2, 12: 0.0}),
+        ({"kind": "pending", "discount": 1, "rewards": "all"}, {10: (0 + 2 + 1) / 3, 11: (1 - 0.25) / 2, 12: 0.0}),
+        # the wait for the rewards: 1 and 3, 0 and 2, 1, 0 steps
+        ({"kind": "pending", "discount": 0.5}, {10: (2 + 0.125 + 1) / 3, 11: (0.25 + 0.0625 + 0.375) / 2, 12: 0.0}),
+        # earned so far: 0, 1, 2.5, 2.75, 3, 3
+        ({"kind": "cumulative"}, {10: (0 + 2.5 + 3) / 3, 11: (1 + 2.75) / 2, 12: 3.0}),
+        ({"kind": "cumulative", "rewards": "all"}, {10: (0 + 2 + 2) / 3, 11: (1 + 1.75) / 2, 12: 2.0}),
+        # from step 0: 2/4 + 1/16; 1: 2/2 + 1/8; 2: 2 + 1/4; 3: 1/2; 4: 1; nothing after the last
+        ({"kind": "value", "discount": 0.5}, {10: (0.5625 + 2.25 + 1) / 3, 11: (1.125 + 0.5) / 2, 12: 0.0}),
+        # with -1 at step 3 as well
+        (
+            {"kind": "value", "discount": 0.5, "rewards": "all"},
+            {10: (0.4375 + 1.75 + 1) / 3, 11: (0.875 - 0.5) / 2, 12: 0.0},
+        ),
+    ],
+)
+def test_five_steps_worked_by_hand(how, expected):
+    potential = estimate_potential(FIVE_STEPS, FIVE_STEPS_CREDIT, **how)
+    assert dict(potential.values) == pytest.approx(expected, abs=1e-12)
+    assert potential.reward_bound == 3.0, "the positive rewards of the episode"
+
+
+def test_the_defaults_are_those_told():
+    explicit = {
+        "paper": {"rewards": "all", "reading": "printed"},
+        "pending": {"rewards": "positive", "discount": 0.95},
+        "cumulative": {"rewards": "positive"},
+        "value": {"rewards": "positive", "discount": 0.95},
+    }
+    for kind, how in explicit.items():
+        short = estimate_potential(FIVE_STEPS, FIVE_STEPS_CREDIT, kind)
+        assert short.values == estimate_potential(FIVE_STEPS, FIVE_STEPS_CREDIT, kind, **how).values
+    pending = estimate_potential(FIVE_STEPS, FIVE_STEPS_CREDIT, "pending")
+    assert estimate_potential(FIVE_STEPS, FIVE_STEPS_CREDIT).values == pending.values
+    assert estimate_potential(FIVE_STEPS, kind="value").values  # without attributions
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 4])
+def test_a_reward_is_pending_until_it_is_paid_wherever_it_was_predicted(at):
+    """A tolerance lets a reward at step 3 be predicted earlier or later; what was earned stays until then."""
+    data = Trajectories.from_episodes(
+        [
+            {
+                "observations": np.zeros(6, int),
+                "actions": np.zeros(5, int),
+                "rewards": np.array([0.0, 0, 0, 4.0, 0]),
+                "states": np.arange(6),
+            }
+        ]
+    )
+    weights = np.zeros(at + 1, np.float32)
+    weights[0] = 1.0
+    credit = replace(
+        FIVE_STEPS_CREDIT, episode=np.array([0]), step=np.array([3]), predicted_at=np.array([at]),
+        reward=np.array([4.0]), weights=weights, offsets=np.array([0, at + 1]), rewards_seen=1,
+    )  # fmt: skip
+    assert list(estimate_potential(data, credit, "pending", discount=1).values.values()) == [0, 4, 4, 4, 0, 0]
+    assert list(estimate_potential(data, credit, "pending", discount=0.5).values.values()) == [0, 1, 2, 4, 0, 0]
+    assert list(estimate_potential(data, credit, "cumulative").values.values()) == [0, 4, 4, 4, 4, 4]
+    assert list(estimate_potential(data, credit, "paper").values.values()) == [0, 4, 0, 0, 0, 0]
+
+
+@pytest.mark.filterwarnings("ignore::secret_rl.shaping.CoverageWarning")
+@settings(max_examples=100)
+@given(cases(), st.fixed_dictionaries(kinds), st.data())
+def test_the_order_and_number_of_copies_of_episodes_change_nothing(case, how, choose):
+    data, credit, _ = case
+    once = dict(estimate_potential(data, credit, **how).values)
+    order = choose.draw(st.permutations(range(len(data))))
+    shuffled = estimate_potential(data[order], chosen_attributions(credit, order), **how)
+    assert dict(shuffled.values) == pytest.approx(once, abs=1e-9)
+    twice = [*range(len(data))] * 2
+    assert dict(estimate_potential(data[twice], chosen_attributions(credit, twice), **how).values) == pytest.approx(
+        once, abs=1e-9
+    )
+
+
+@pytest.mark.filterwarnings("ignore::secret_rl.shaping.CoverageWarning")
+@settings(max_examples=50)
+@given(cases(), st.fixed_dictionaries(kinds), st.integers(0, 5))
+def test_part_of_the_data_stands_for_itself(case, how, first):
+    """Slices are views into longer arrays."""
+    data, credit, _ = case
+    first = first % len(data)
+    part = data[first:]
+    assume((np.asarray(part.rewards) > 0).any())
+    credit = chosen_attributions(credit, range(first, len(data)))
+    assert_close(estimate_potential(part, credit, **how), slow_potential(part, credit, **how))
+
+
+@settings(max_examples=100)
+@given(cases(), st.sampled_from(["pending", "cumulative", "value"]))
+def test_potentials_of_positive_rewards_lie_between_nothing_and_what_an_episode_pays(case, kind):
+    data, credit, _ = case
+    assume((credit.reward > 0).any())
+    potential = estimate_potential(data, credit, kind)
+    largest = max(np.maximum(episode.rewards, 0).sum() for episode in data)
+    assert potential.reward_bound == pytest.approx(largest)
+    assert min(potential.values.values()) >= 0
+    assert potential.bound <= largest * (1 + 1e-6)
+
+
+def test_functions_of_the_info_are_told_the_state():
+    mine = estimate_potential(FIVE_STEPS, kind="value", state=lambda observation, info: info["state"])
+    assert mine.values == estimate_potential(FIVE_STEPS, kind="value").values
+    merged = estimate_potential(FIVE_STEPS, kind="value", state=lambda seen, info: (int(seen) % 2, info["state"] < 11))
+    assert merged.values.keys() == {(0, True), (1, False), (0, False)}
+    unknown = replace(FIVE_STEPS, states=None, final_states=None)
+    seen = estimate_potential(unknown, kind="value", state=lambda observation, info: (int(observation), *info))
+    assert seen.values.keys() == {(0,), (1,), (2,)}
+
+
+def test_the_table_looks_states_up_where_it_was_told_they_come_from(tmp_path):
+    data = make_trajectories([5, 4, 6], np.random.default_rng(3), "dict")
+    cells = Cells((0.5, 1), keys=("place", "held"))
+    potential = estimate_potential(data, uniform_attributions(data), "pending", state=cells)
+    assert potential.state == cells
+    assert TablePotential.load(potential.save(tmp_path / "phi.json")).values == potential.values
+    episode = data[1]
+    seen = {"place": episode.observations["place"][2], "held": episode.observations["held"][2]}
+    assert potential.begin(seen, {}) == potential.values[cells(seen, {})]
+
+
+@pytest.fixture(scope="module")
+def maze():
+    """Random episodes of one small maze with two switches, and the truth."""
+    options = {"size": 4, "triggers": 2, "layout_seed": 5}
+    data = srl.collect("secret_rl/Triggers-v0", 400, env_options=options, success_share=0.5, seed=1)
+    return options, data, oracle_attributions(data, data.annotations["trigger_activated"])
+
+
+def test_with_the_truth_credit_is_pending_between_the_switches_and_the_prize(maze):
+    _, data, credit = maze
+    expected = {}
+    for episode in data:
+        states = [*episode.states.tolist(), int(episode.final_state)]
+        prize = np.flatnonzero(episode.rewards > 0)
+        activated = np.cumsum([0, *episode.annotations["trigger_activated"]])
+        for t, state in enumerate(states):
+            ahead = len(prize) > 0 and t <= prize[0]
+            expected.setdefault(state, []).append(activated[t] / 2 if ahead else 0.0)
+    potential = estimate_potential(data, credit, "pending", discount=1)
+    assert dict(potential.values) == pytest.approx({s: np.mean(v) for s, v in expected.items()}, abs=1e-6)
+    values = np.array(list(potential.values.values()))
+    assert (values > 0.9).any() and ((values > 0) & (values <= 0.5)).any() and (values == 0).sum() > 5
+    assert values.max() <= 1 + 1e-6
+    before = {s for s, v in expected.items() if not any(v)}
+    assert all(potential.values[state] == 0 for state in before), "to the last bit"
+
+
+def test_a_whole_share_is_not_above_the_reward(maze):
+    """Weights of a third each, of 32 bits, add up to a little more than 1: nothing to warn of."""
+    _, data, _ = maze
+    options = {"size": 3, "triggers": 3, "layout_seed": 1}
+    data = srl.collect("secret_rl/Triggers-v0", 50, env_options=options, success_share=0.9, seed=1)
+    credit = oracle_attributions(data, data.annotations["trigger_activated"])
+    potential = estimate_potential(data, credit, "pending", discount=1)
+    assert 1 < potential.bound < 1 + 1e-6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PotentialRangeWarning)
+        PotentialShaping(TriggersEnv(**options), potential, 0.99)
+
+
+def test_value_and_pending_credit_make_the_same_maze_easier_to_walk(maze):
+    """On the way that the data shows, the potential of the next state is higher: shaping pays the right steps."""
+    options, data, credit = maze
+    for kind in ("value", "pending"):
+        env = PotentialShaping(TriggersEnv(**options), estimate_potential(data, credit, kind), 0.99)
+        paid = []
+        for episode in data[data.successful][:20]:
+            env.reset()
+            paid.append(sum(env.step(int(action))[4]["shaping_reward"] for action in episode.actions[:-1]))
+        assert np.mean(paid) > 0.2, kind
+
+
+def with_rewards(data, rewards):
+    return replace(data, rewards=np.asarray(rewards, float))
+
+
+def test_what_cannot_be_estimated_is_refused():
+    data, credit = FIVE_STEPS, FIVE_STEPS_CREDIT
+    for kind in KINDS:
+        with pytest.raises(ValueError, match="no trajectories were given: collect some"):
+            estimate_potential(data[:0], chosen_attributions(credit, []), kind)
+    with pytest.raises(ValueError, match=r"none of the 1 trajectories holds a positive reward.* OnlineCredit"):
+        estimate_potential(with_rewards(data, [0, 0, 0, -1, 0]), kind="value")
+    with pytest.raises(ValueError, match="none of the 1 trajectories holds a reward"):
+        estimate_potential(with_rewards(data, [0] * 5), credit, "paper")
+    with pytest.raises(ValueError, match=r"hold no states: collect them .*Cells\(\.\.\.\) or a function"):
+        estimate_potential(replace(data, states=None, final_states=None), kind="value")
+    for kind in KINDS[:3]:
+        with pytest.raises(ValueError, match=rf'kind="{kind}" needs attributions .*secret\.attribute'):
+            estimate_potential(data, kind=kind)
+    with pytest.raises(TypeError, match=r"Observed\(\) needs arrays of observations, got dict"):
+        estimate_potential(make_trajectories([9], np.random.default_rng(1), "dict"), kind="value", state=Observed())
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"kind": "credit"}, r"kind must be one of \['cumulative', 'paper', 'pending', 'value'\], got 'credit'"),
+        ({"reading": "twice"}, 'reading must be "printed" or "once", got \'twice\''),
+        ({"rewards": "negative"}, 'rewards must be "positive" or "all", got \'negative\''),
+        ({"discount": 0}, r"discount must lie in \(0, 1\], got 0"),
+        ({"discount": 1.01}, "got 1.01"),
+        ({"discount": float("nan")}, "got nan"),
+    ],
+)
+def test_unknown_choices_are_refused(how, message):
+    with pytest.raises(ValueError, match=message):
+        estimate_potential(FIVE_STEPS, FIVE_STEPS_CREDIT, **how)
+
+
+def test_attributions_of_other_trajectories_are_refused():
+    rng = np.random.default_rng(0)
+    data = make_trajectories([4, 6, 5], rng)
+    longer = uniform_attributions(make_trajectories([4, 5, 6], rng))
+    with pytest.raises(ValueError, match=r"are of 3 other trajectories, of 15 steps, than these 3 of 15"):
+        estimate_potential(data, longer)
+    with pytest.raises(ValueError, match=r"are of 2 other trajectories"):
+        estimate_potential(data, uniform_attributions(data[:2]))
+    alike = with_rewards(data, np.roll(data.rewards, 1))
+    with pytest.raises(ValueError, match="attributions are of other trajectories: .* attribute the same ones"):
+        estimate_potential(data, uniform_attributions(alike))
+
+
+def test_no_coverage_warns_and_gives_nothing():
+    none = chosen_attributions(FIVE_STEPS_CREDIT, [])
+    none = replace(none, lengths=FIVE_STEPS.lengths)
+    for kind in KINDS[:3]:
+        with pytest.warns(CoverageWarning, match=r"none of the \d .*rewards was predicted .*adapt\(secret") as caught:
+            potential = estimate_potential(FIVE_STEPS, none, kind)
+        assert Path(caught[0].filename) == Path(__file__), "it points at the line that asks"
+        assert set(potential.values) == {10, 11, 12} and potential.bound == 0
+
+
+def test_no_coverage_of_the_rewards_asked_for_warns_too():
+    """Only the -1 was predicted: of the positive rewards nothing is known."""
+    bad = replace(
+        FIVE_STEPS_CREDIT, episode=np.array([0]), step=np.array([3]), predicted_at=np.array([3]),
+        reward=np.array([-1.0]), weights=FIVE_STEPS_CREDIT.row(1), offsets=np.array([0, 4]),
+    )  # fmt: skip
+    with pytest.warns(CoverageWarning, match="none of the 2 positive rewards was predicted"):
+        assert estimate_potential(FIVE_STEPS, bad, "pending").bound == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert estimate_potential(FIVE_STEPS, bad, "pending", rewards="all", discount=1).bound == 0.5
+        estimate_potential(FIVE_STEPS, kind="value")

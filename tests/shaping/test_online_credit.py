@@ -1,0 +1,627 @@
+"""Potentials of the history: credit added up step by step, alone or side by side, stepped or compiled."""
+
+import json
+import warnings
+import zlib
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import secret_rl as srl
+from secret_rl.agents import QLearning
+from secret_rl.credit import NotFittedError, Secret, fitting, memoryless
+from secret_rl.envs.tabular import distinct_credit, model_of
+from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
+from secret_rl.shaping import (
+    CoverageWarning,
+    EventCredit,
+    Observed,
+    OnlineCredit,
+    PotentialFileError,
+    PotentialShaping,
+    TablePotential,
+    VectorPotentialShaping,
+    online,
+)
+from secret_rl.shaping.states import canonical
+from secret_rl.testing.shaping import EveryEnding
+from secret_rl.testing.strategies import trajectories, triggers_options
+from secret_rl.trajectories.nested import map_arrays
+
+MODES = list(AutoresetMode)
+
+
+def plain(nest):
+    """An element of a space as a key, whatever its dtypes and the order of its entries."""
+    if isinstance(nest, dict):
+        return tuple((name, plain(nest[name])) for name in sorted(nest))
+    return tuple(map(plain, nest)) if isinstance(nest, tuple) else canonical(nest)
+
+
+def row(nest, i):
+    return map_arrays(lambda array: array[i], nest)
+
+
+class HashedCredit:
+    """Credit that any pair has, in sixteenths from 0 to 15/16, and how often it was asked for."""
+
+    def __init__(self):
+        self.asked = []  # rows of each call
+
+    def of(self, observation, action):
+        return self.of_keys(plain(observation), plain(action))
+
+    def of_keys(self, observation, action):
+        return zlib.crc32(repr((observation, action)).encode()) % 16 / 16
+
+    def step_credit(self, observations, actions):
+        leaf = actions
+        while not isinstance(leaf, np.ndarray):
+            leaf = next(iter(leaf.values())) if isinstance(leaf, dict) else leaf[0]
+        self.asked.append(len(leaf))
+        return np.array([self.of(row(observations, i), row(actions, i)) for i in range(len(leaf))])
+
+
+class Arrays(gym.Env):
+    """Tuple observations and a box of actions; it writes every observation into the same arrays."""
+
+    observation_space = gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Box(0, 1, (2,), np.float64)))
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self):
+        self._seen = np.zeros(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._seen[:] = self.np_random.integers(0, 2, 2)
+        return (int(self.np_random.integers(2)), self._seen), {}
+
+    def step(self, action):
+        observation, info = self.reset()
+        reward, over = self.np_random.integers(-1, 2), self.np_random.random() < 0.1
+        return observation, float(reward), bool(over), False, info
+
+
+def maze(**options):
+    return TriggersEnv(**{"size": 4, "triggers": 2, "layout_seed": 3, "max_steps": 25, **options})
+
+
+WORLDS = {"dict": EveryEnding, "arrays": Arrays, "maze": maze}
+OPTIONS = {
+    "threshold": st.sampled_from([0.0, 0.1, 0.5]),
+    "scale": st.sampled_from([0.3, 0.07, 1.0]),
+    "reward": st.sampled_from([1.0, 2.5, 0.1]),
+    "cap": st.sampled_from([0.95, 0.4, 1.0]),
+    "reset_on_reward": st.booleans(),
+}
+options_of_credit = st.fixed_dictionaries(OPTIONS)
+
+
+def expected(credit, steps, threshold, scale, reward, cap, reset_on_reward):
+    """Phi after each of some (observation, action, reward) steps, written out."""
+    total, answers = 0.0, []
+    for observation, action, paid in steps:
+        share = credit(observation, action)
+        total += scale * reward * share if share > threshold else 0.0
+        if reset_on_reward and paid > 0:
+            total = 0.0
+        answers.append(min(total, cap * reward))
+    return answers
+
+
+def play(env, potential, seed, length):
+    """The steps of one episode, and what the potential answered; the first is what it answered at the start."""
+    observation, info = env.reset(seed=seed)
+    env.action_space.seed(seed)
+    steps, answers = [], [potential.begin(observation, info)]
+    for _ in range(length):
+        before, action = plain(observation), env.action_space.sample()
+        observation, reward, terminated, truncated, info = env.step(action)
+        steps.append((before, plain(action), float(reward)))
+        answers.append(potential.step(action, observation, float(reward), info))
+        if terminated or truncated:
+            break
+    return steps, answers
+
+
+@pytest.fixture(scope="module")
+def secret():
+    """A real model of a real maze, small and quickly trained; it finds switches more often than not."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    data = srl.collect(
+        "secret_rl/Triggers-v0", 1000, env_options={"triggers": 1, "size": 5}, success_share=0.5, seed=0
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        patch.setattr(memoryless, "_ROUND", 2)
+        patch.setattr(fitting, "_STUCK", -1.0)
+        fitted = Secret(
+            units=32, steps=400, batch_size=64, evaluate_every=100, learning_rate=3e-3, restarts=0, device="cpu"
+        ).fit(data)
+    torch.set_num_threads(threads)
+    return fitted
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@settings(max_examples=60)
+@given(options=options_of_credit, seed=st.integers(0, 2**31))
+def test_phi_is_the_credit_so_far_scaled_and_capped(world, options, seed):
+    credit = HashedCredit()
+    potential = OnlineCredit(credit, **options)
+    for episode in range(2):  # nothing is left of the first in the second
+        steps, (first, *answers) = play(WORLDS[world](), potential, seed + episode, 30)
+        assert first == 0
+        assert answers == expected(credit.of_keys, steps, **options), "bit for bit"
+        assert max(answers) <= options["cap"] * options["reward"] == potential.bound
+    assert potential.reward_bound == options["reward"]
+
+
+class Says:
+    """Always the same credit."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def step_credit(self, observations, actions):
+        return np.full(len(actions), self.value)
+
+
+def after_steps(potential, count, reward=0.0):
+    potential.begin(0, {})
+    return [potential.step(0, 0, reward, {}) for _ in range(count)]
+
+
+def test_worked_by_hand():
+    assert after_steps(OnlineCredit(Says(0.5), scale=0.5), 5) == [0.25, 0.5, 0.75, 0.95, 0.95]
+    assert after_steps(OnlineCredit(Says(0.5), scale=0.5, cap=0.5, reward=2), 3) == [0.5, 1.0, 1.0]
+    assert after_steps(OnlineCredit(Says(0.1)), 2) == [0, 0], "what is not above the threshold is dropped"
+    assert after_steps(OnlineCredit(Says(0.11), scale=1), 2) == [0.11, 0.22]
+    assert after_steps(OnlineCredit(Says(0.0), threshold=0), 2) == [0, 0]
+    potential = OnlineCredit(Says(0.5), scale=0.5, reset_on_reward=True)
+    assert after_steps(potential, 2) == [0.25, 0.5]
+    assert [potential.step(0, 0, r, {}) for r in (0.0, 1.0, -1.0, 0.0)] == [0.75, 0, 0.25, 0.5]
+    assert after_steps(OnlineCredit(Says(0.5), scale=0.5), 2, reward=1.0) == [0.25, 0.5]
+
+
+def test_the_defaults_keep_the_total_under_the_reward():
+    assert OnlineCredit(Says(1.0)).options == {
+        "threshold": 0.1, "scale": 0.3, "reward": 1.0, "cap": 0.95, "reset_on_reward": False,
+    }  # fmt: skip
+    assert max(after_steps(OnlineCredit(Says(1.0)), 900)) == 0.95
+    assert repr(OnlineCredit(Says(1.0), scale=0.2)).startswith("OnlineCredit(threshold=0.1, scale=0.2, reward=1.0")
+
+
+def test_a_fresh_one_has_a_memory_of_its_own():
+    credit = HashedCredit()
+    options = {"threshold": 0.0, "scale": 0.02, "cap": 0.5, "reward": 2.0}
+    first = OnlineCredit(credit, **options)
+    second, alone = first.fresh(), OnlineCredit(credit, **options)
+    assert second is not first and (second.options, second.bound) == (first.options, first.bound)
+    for potential in (first, second, alone):
+        potential.begin(0, {})
+    mine = []
+    for t in range(20):
+        first.step(t % 3, t, 0.0, {})
+        mine.append(second.step(1, t * t, 0.0, {}))
+    assert mine == [alone.step(1, t * t, 0.0, {}) for t in range(20)]
+    with pytest.raises(RuntimeError, match=r"no episode has begun: .* begin\(observation, info\)"):
+        first.fresh().step(0, 0, 0.0, {})
+
+
+def test_what_a_pair_is_worth_does_not_hang_on_the_order_of_its_entries():
+    """An environment may list the entries of a dict otherwise than its space does; batches follow the space."""
+    credit = HashedCredit()
+    potential = OnlineCredit(credit, threshold=0, scale=0.1)
+    potential.begin({"b": 1, "a": 2}, {})
+    assert potential.step(0, {"b": 1, "a": 2}, 0.0, {}) == 0.1 * credit.of({"a": 2, "b": 1}, 0)
+    other = potential.fresh()
+    other.begin({"a": 1, "b": 2}, {})
+    assert other.step(0, {"a": 1, "b": 2}, 0.0, {}) == 0.1 * credit.of({"a": 1, "b": 2}, 0)
+    assert credit.of({"a": 1, "b": 2}, 0) != credit.of({"a": 2, "b": 1}, 0)
+
+
+def assert_same_play(ours, theirs, seed, steps, mode):
+    """Rewards and what infos say of them are the same, to the bit; how many episodes ended."""
+    assert ours.metadata["autoreset_mode"] is mode
+    for env in (ours, theirs):
+        env.reset(seed=seed)
+    ours.action_space.seed(seed)
+    ended, paid = 0, 0.0
+    for _ in range(steps):
+        actions = ours.action_space.sample()
+        (_, mine, over, cut, infos), (_, other, *_, other_infos) = ours.step(actions), theirs.step(actions)
+        np.testing.assert_array_equal(mine, other)
+        for name in ("shaping_reward", "env_reward", "_shaping_reward"):
+            assert (name in infos) == (name in other_infos)
+            if name in infos:
+                np.testing.assert_array_equal(infos[name], other_infos[name])
+        paid += np.abs(infos.get("shaping_reward", 0)).sum()
+        ended += int((over | cut).sum())
+        if mode is AutoresetMode.DISABLED and (over | cut).any():
+            for env in (ours, theirs):
+                env.reset(options={"reset_mask": (over | cut).copy()})
+    return ended, paid
+
+
+shaping = {"seed": st.integers(0, 2**31), "n": st.integers(1, 4), "truncation": st.sampled_from(["keep", "zero"])}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("world", WORLDS)
+@settings(max_examples=12)
+@given(options=options_of_credit, **shaping)
+def test_side_by_side_is_one_by_one(world, mode, options, seed, n, truncation):
+    make, terms = WORLDS[world], {"discount": 0.9, "truncation": truncation}
+    theirs = SyncVectorEnv(
+        [lambda: PotentialShaping(make(), OnlineCredit(HashedCredit(), **options), **terms)] * n, autoreset_mode=mode
+    )
+    ours = SyncVectorEnv([make] * n, autoreset_mode=mode)
+    ours = VectorPotentialShaping(ours, OnlineCredit(HashedCredit(), **options), **terms)
+    assert_same_play(ours, theirs, seed, 40, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_real_model_side_by_side_is_one_by_one(secret, mode):
+    options = {"size": 5, "triggers": 1, "max_steps": 30}
+    potential = OnlineCredit(secret, threshold=0.02)
+    theirs = SyncVectorEnv(
+        [lambda: PotentialShaping(TriggersEnv(**options), OnlineCredit(secret, threshold=0.02), 0.99)] * 5,
+        autoreset_mode=mode,
+    )
+    ours = VectorPotentialShaping(TriggersVectorEnv(5, **options, autoreset_mode=mode), potential, 0.99)
+    ended, paid = assert_same_play(ours, theirs, 7, 100, mode)
+    assert ended > 10 and paid > 1
+
+
+def test_observations_from_a_function_are_asked_for_one_at_a_time():
+    credit = HashedCredit()
+
+    def potential():
+        return OnlineCredit(credit, threshold=0, observation=lambda observation, info: (observation["cue"],))
+
+    steps, (_, *answers) = play(EveryEnding(), potential(), 3, 20)
+    of_cues = [((dict(observation)["cue"],), action, reward) for observation, action, reward in steps]
+    assert answers == expected(credit.of_keys, of_cues, 0.0, 0.3, 1.0, 0.95, False)
+    assert potential().vector(3) is None
+    for mode in MODES:
+        ours = VectorPotentialShaping(SyncVectorEnv([EveryEnding] * 3, autoreset_mode=mode), potential(), 0.9)
+        theirs = SyncVectorEnv(
+            [lambda: PotentialShaping(EveryEnding(), potential(), 0.9)] * 3, autoreset_mode=mode
+        )  # fmt: skip
+        assert assert_same_play(ours, theirs, 5, 40, mode)[0] > 3
+
+
+def assert_same_curve(one, other):
+    np.testing.assert_array_equal(one.returns, other.returns)
+    np.testing.assert_array_equal(one.lengths, other.lengths)
+
+
+@settings(max_examples=25)
+@given(
+    triggers_options(fixed=True),
+    st.fixed_dictionaries({**OPTIONS, "reset_on_reward": st.just(False)}),
+    st.sampled_from([1.0, 0.3, 0.77]),
+    st.sampled_from(["keep", "zero"]),
+    st.integers(0, 2**32),
+)
+def test_a_compiled_learner_learns_what_a_stepping_one_does(options, credit, scale, truncation, seed):
+    shaped = PotentialShaping(
+        TriggersEnv(**vars(options)), OnlineCredit(HashedCredit(), **credit), 0.97, scale=scale, truncation=truncation
+    )
+    stepped = gym.Wrapper(shaped)  # may change anything, for all the learner knows
+    assert model_of(shaped) is not None and model_of(stepped) is None
+    learner = QLearning(seed=seed, discount=0.97, learning_rate=0.3)
+    assert_same_curve(learner.learn(shaped, 10), learner.learn(stepped, 10))
+
+
+def test_a_real_model_teaches_a_compiled_learner_what_it_teaches_a_stepping_one(secret):
+    env = TriggersEnv(size=5, triggers=1, layout_seed=4)
+    for scale in (1.0, 0.3):
+        shaped = PotentialShaping(env, OnlineCredit(secret, threshold=0.02), 0.99, scale=scale)
+        curve = QLearning(seed=1).learn(shaped, 60)
+        assert_same_curve(curve, QLearning(seed=1).learn(gym.Wrapper(shaped), 60))
+    assert not np.array_equal(curve.returns, QLearning(seed=1).learn(env, 60).returns), "the shaping matters"
+
+
+def test_what_compiled_learners_get_takes_no_room_for_time():
+    model = PotentialShaping(maze(max_steps=5000), OnlineCredit(HashedCredit()), 0.9, scale=0.5).tabular()
+    assert model.credit.shape[1] == 5000 and distinct_credit(model.credit).shape[1] == 1
+    assert model.pairs.shape == model.next_states.shape and model.cap == 0.95 and model.scale == 0.5
+    assert len(model.credit) <= 16, "pairs of the same worth share a row"
+
+
+def test_no_arrays_of_sums_that_start_anew_or_of_observations_from_a_function():
+    for potential in (
+        OnlineCredit(HashedCredit(), reset_on_reward=True),
+        OnlineCredit(HashedCredit(), observation=lambda observation, info: info["state"]),
+    ):
+        shaped = PotentialShaping(maze(), potential, 0.99)
+        with pytest.raises(AttributeError, match="no form as arrays"):
+            shaped.tabular()
+        assert model_of(shaped) is None
+        assert len(QLearning().learn(shaped, 3).returns) == 3
+
+
+@pytest.mark.filterwarnings("ignore::secret_rl.shaping.CoverageWarning")
+@settings(max_examples=60)
+@given(trajectories(), options_of_credit, st.sampled_from(["states", "function"]))
+def test_the_table_is_the_mean_over_visits(data, options, source):
+    assume(data.states is not None or source == "function")
+    credit = HashedCredit()
+    potential = OnlineCredit(credit, **options)
+    state = None if source == "states" else lambda observation, info: len(repr(plain(observation))) % 3
+    found = {}
+    for episode in data:
+        running = potential.fresh()
+        seen = [row(episode.observations, t) for t in range(len(episode))]
+        last = episode.final_observation if state or episode.final_state is not None else None
+        states = [] if state else [*episode.states.tolist(), *([] if last is None else [episode.final_state])]
+        seen += [] if last is None else [last]
+        for t, observation in enumerate(seen):
+            if t == 0:
+                phi = running.begin(observation, {})
+            else:
+                phi = running.step(row(episode.actions, t - 1), observation, float(episode.rewards[t - 1]), {})
+            found.setdefault(state(observation, {}) if state else states[t], []).append(phi)
+    table = potential.table(data, state=state)
+    assert isinstance(table, TablePotential) and table.reward_bound == options["reward"]
+    assert dict(table.values) == pytest.approx({key: np.mean(v) for key, v in found.items()}, abs=1e-9)
+
+
+def test_a_table_needs_trajectories_but_no_rewards():
+    data = srl.collect("secret_rl/Triggers-v0", 5, env_options={"layout_seed": 1}, seed=0)
+    potential = OnlineCredit(HashedCredit(), threshold=0)
+    table = potential.table(data)
+    unpaid = srl.Trajectories(**{**vars(data), "rewards": np.zeros(data.steps)})
+    assert potential.table(unpaid).values == table.values and table.bound > 0
+    with pytest.raises(ValueError, match="no trajectories were given"):
+        potential.table(data[:0])
+    with pytest.raises(ValueError, match="hold no states"):
+        potential.table(srl.Trajectories(**{**vars(data), "states": None, "final_states": None}))
+
+
+@settings(max_examples=30)
+@given(options_of_credit, st.integers(0, 2**31), st.floats(0.5, 1))
+def test_over_an_episode_shaping_adds_up_to_nothing(options, seed, discount):
+    env = PotentialShaping(EveryEnding(), OnlineCredit(HashedCredit(), **options), discount, truncation="zero")
+    env.reset(seed=seed)
+    env.action_space.seed(seed)
+    total, t, over = 0.0, 0, False
+    while not over:
+        _, _, terminated, truncated, info = env.step(env.action_space.sample())
+        total += discount**t * info["shaping_reward"]
+        t, over = t + 1, terminated or truncated
+    assert total == pytest.approx(0, abs=1e-9), "Phi is 0 at both ends"
+
+
+def test_a_step_costs_the_same_whatever_came_before():
+    """Each new pair is asked for once and alone; no step makes the model look at earlier ones."""
+    credit = HashedCredit()
+    potential = OnlineCredit(credit)
+    rng = np.random.default_rng(0)
+    potential.begin(rng.random(3), {})
+    for _ in range(900):
+        potential.step(0, rng.random(3), 0.0, {})
+    assert credit.asked == [1] * 900
+    known = rng.random(3)
+    potential.begin(known, {})
+    for _ in range(900):
+        potential.step(0, known, 0.0, {})
+    assert credit.asked == [1] * 901
+
+
+def test_pairs_that_come_again_are_not_asked_for_again():
+    credit = HashedCredit()
+    env = PotentialShaping(maze(max_steps=900), OnlineCredit(credit), 0.99)
+    pairs = set()
+    observation, _ = env.reset(seed=0)
+    env.action_space.seed(0)
+    for _ in range(2000):
+        action = int(env.action_space.sample())
+        pairs.add((observation.tobytes(), action))
+        observation, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            observation, _ = env.reset()
+    assert sum(credit.asked) == len(pairs) < 300
+
+
+def test_side_by_side_asks_once_a_step_and_for_equal_pairs_once():
+    credit = HashedCredit()
+    envs = VectorPotentialShaping(
+        TriggersVectorEnv(50, size=4, triggers=2, layout_seed=3), OnlineCredit(credit), 0.99
+    )  # fmt: skip
+    envs.reset(seed=0)
+    for step in range(30):
+        envs.step(np.full(50, step % 4))
+        assert len(credit.asked) <= step + 1
+    assert credit.asked[0] == 1, "all start alike in a fixed maze"
+
+
+def test_no_more_pairs_than_there_is_room_for_are_remembered(monkeypatch):
+    monkeypatch.setattr(online, "_REMEMBERED", 7)
+    for world, make in WORLDS.items():
+        credit = HashedCredit()
+        potential = OnlineCredit(credit, threshold=0, scale=0.01)
+        steps, (_, *answers) = play(make(), potential, 11, 40)
+        assert answers == expected(credit.of_keys, steps, 0.0, 0.01, 1.0, 0.95, False), world
+        assert len(potential._credits) <= 7
+    ours = VectorPotentialShaping(SyncVectorEnv([maze] * 4), OnlineCredit(HashedCredit()), 0.9)
+    theirs = SyncVectorEnv([lambda: PotentialShaping(maze(), OnlineCredit(HashedCredit()), 0.9)] * 4)
+    assert_same_play(ours, theirs, 3, 60, AutoresetMode.NEXT_STEP)
+
+
+def test_pictures_are_not_kept_whole():
+    potential = OnlineCredit(HashedCredit())
+    rng = np.random.default_rng(0)
+    potential.begin(rng.integers(0, 255, (84, 84, 3), np.uint8), {})
+    for _ in range(5):
+        potential.step(0, rng.integers(0, 255, (84, 84, 3), np.uint8), 0.0, {})
+    assert len(potential._credits) == 5
+    assert sum(map(len, potential._credits)) < 1000
+
+
+def test_options_come_back_from_a_file(tmp_path):
+    options = {"threshold": 0.25, "scale": 0.5, "reward": 3.0, "cap": 0.5, "reset_on_reward": True}
+    credit = HashedCredit()
+    path = OnlineCredit(credit, **options).save(tmp_path / "online.json")
+    again = OnlineCredit.load(path, credit)
+    assert again.options == options and again.bound == 1.5
+    assert again._secret is credit
+    assert json.loads(path.read_text())["options"] == options
+    assert [p.name for p in tmp_path.iterdir()] == ["online.json"]
+    with pytest.raises(ValueError, match="cannot be saved: keep it in your code"):
+        OnlineCredit(credit, observation=lambda observation, info: observation).save(tmp_path / "no.json")
+
+
+GOOD = {"format": "secret-rl online credit", "version": 1, "options": OnlineCredit(Says(1)).options}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe\x00",
+        b"[]",
+        b"3",
+        b"null",
+        b"[" * 100_000,
+        json.dumps({}).encode(),
+        json.dumps({**GOOD, "format": "secret-rl table potential"}).encode(),
+        json.dumps({**GOOD, "version": 2}).encode(),
+        json.dumps({**GOOD, "options": None}).encode(),
+        json.dumps({**GOOD, "options": [1]}).encode(),
+        *(
+            json.dumps({**GOOD, "options": {**GOOD["options"], **change}}).encode()
+            for change in (
+                {"layers": 3},
+                {"secret": None},
+                {"observation": "os.system"},
+                {"threshold": "0.1"},
+                {"threshold": None},
+                {"scale": float("nan")},
+                {"scale": 10**400},
+                {"reward": float("inf")},
+                {"reward": [1]},
+                {"cap": 2},
+                {"cap": True},
+                {"reset_on_reward": "no"},
+            )
+        ),
+        json.dumps(GOOD).encode()[:-9],
+        json.dumps({**GOOD, "options": {"threshold": 0.2}}).encode(),
+    ],
+)
+def test_other_files_are_refused(tmp_path, content):
+    path = tmp_path / "online.json"
+    path.write_bytes(content)
+    with pytest.raises(PotentialFileError, match=r"online\.json cannot be read as online credit"):
+        OnlineCredit.load(path, Says(1.0))
+
+
+def test_missing_and_other_potentials_files_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.json"):
+        OnlineCredit.load(tmp_path / "nowhere.json", Says(1.0))
+    path = TablePotential({0: 1.0}).save(tmp_path / "table.json")
+    with pytest.raises(PotentialFileError, match="secret-rl table potential"):
+        OnlineCredit.load(path, Says(1.0))
+    with pytest.raises(PotentialFileError, match="secret-rl online credit"):
+        TablePotential.load(OnlineCredit(Says(1.0)).save(path))
+
+
+def test_other_spaces_are_refused_when_an_environment_is_wrapped(secret):
+    potential = OnlineCredit(secret)
+    PotentialShaping(TriggersEnv(size=9), potential, 0.99)  # another maze, the same view
+    with pytest.raises(ValueError, match=r"fitted on observations of .*\[3, 3, 3\].* there are .*\[5, 5, 3\]"):
+        PotentialShaping(TriggersEnv(window=5), potential, 0.99)
+    with pytest.raises(ValueError, match="fitted on observations"):
+        VectorPotentialShaping(TriggersVectorEnv(2, window=5), potential, 0.99)
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        PotentialShaping(TriggersEnv(), OnlineCredit(Secret(device="cpu")), 0.99)
+    middle = OnlineCredit(secret, observation=lambda observation, info: observation[1:-1, 1:-1])
+    env = PotentialShaping(TriggersEnv(window=5, layout_seed=2), middle, 0.99)
+    same = PotentialShaping(TriggersEnv(window=3, layout_seed=2), OnlineCredit(secret), 0.99)
+    for shaped in (env, same):
+        shaped.reset(seed=0)
+    assert [env.step(a % 4)[1] for a in range(20)] == [same.step(a % 4)[1] for a in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 1}, r"threshold must lie in \[0, 1\), got 1"),
+        ({"threshold": -0.1}, "got -0.1"),
+        ({"threshold": float("nan")}, "got nan"),
+        ({"scale": 0}, "scale must be a positive number, got 0"),
+        ({"scale": float("inf")}, "scale must be a positive number, got inf"),
+        ({"reward": -1}, "reward must be a positive number, got -1"),
+        ({"reward": float("nan")}, "got nan"),
+        ({"cap": 0}, r"cap must lie in \(0, 1\]: a share of the reward, got 0"),
+        ({"cap": 1.1}, "got 1.1"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        OnlineCredit(Says(1.0), **options)
+
+
+def test_something_that_gives_no_credit_is_refused():
+    for other in (None, "model.safetensors", object()):
+        with pytest.raises(TypeError, match="expected a fitted Secret, or an object with step_credit"):
+            OnlineCredit(other)
+
+
+def test_events_add_up_to_just_under_the_reward():
+    potential = EventCredit("found", amount=0.25)
+    assert potential.begin(None, {}) == 0
+    found = [True, False, np.True_, 1, 0, True, True]
+    assert [potential.step(0, None, 0.0, {"found": f}) for f in found] == [0.25, 0.25, 0.5, 0.75, 0.75, 0.95, 0.95]
+    other = potential.fresh()
+    assert other.begin(None, {}) == 0 and other.step(0, None, 0.0, {"found": True}) == 0.25
+    assert potential.step(0, None, 0.0, {"found": False}) == 0.95, "the other one counts for itself"
+    assert potential.begin(None, {}) == 0 and potential.step(0, None, 9.0, {"found": True}) == 0.25
+    rich = EventCredit("found", amount=2, reward=4)
+    assert (rich.bound, rich.reward_bound, rich.fresh().bound) == (3.8, 4.0, 3.8)
+    with pytest.raises(ValueError, match=r"info tells nothing of 'found' \(it has \['lost', 'state'\]\)"):
+        potential.step(0, None, 0.0, {"state": 3, "lost": True})
+
+
+@pytest.mark.parametrize("amount", [0, -1, 1, 2, float("nan"), float("inf")])
+def test_an_event_is_worth_less_than_the_reward(amount):
+    with pytest.raises(ValueError, match="amount must lie between 0 and the reward of 1.0"):
+        EventCredit("found", amount=amount)
+
+
+@pytest.mark.parametrize("reward", [0, -1, float("nan"), float("inf")])
+def test_the_reward_of_events_is_a_number(reward):
+    with pytest.raises(ValueError, match="reward"):
+        EventCredit("found", amount=0.1, reward=reward)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_events_side_by_side_are_one_by_one(mode):
+    options = {"size": 4, "triggers": 2, "max_steps": 20}
+    potential = EventCredit("trigger_activated", amount=0.4)
+    ours = VectorPotentialShaping(TriggersVectorEnv(4, **options, autoreset_mode=mode), potential, 0.9)
+    theirs = SyncVectorEnv(
+        [lambda: PotentialShaping(TriggersEnv(**options), potential, 0.9)] * 4, autoreset_mode=mode
+    )  # fmt: skip
+    ended, paid = assert_same_play(ours, theirs, 2, 80, mode)
+    assert ended > 8 and paid > 2
+
+
+def test_a_table_over_observations_knows_where_they_come_from(secret):
+    data = srl.collect("secret_rl/Triggers-v0", 30, env_options={"size": 5, "triggers": 1, "layout_seed": 4}, seed=0)
+    table = OnlineCredit(secret).table(data, state=Observed())
+    assert isinstance(table.state, Observed)
+    env = PotentialShaping(TriggersEnv(size=5, triggers=1, layout_seed=4), table, 0.99)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CoverageWarning)
+        env.reset(seed=0)
+        assert all(np.isfinite(env.step(a % 4)[1]) for a in range(40))
