@@ -291,7 +291,9 @@ def test_a_file_without_queries_is_read_and_asks_for_trajectories(learned, cues,
         lambda t: t.update({"queries.biases": torch.zeros(3)}),
         lambda t: t.update({"queries.vectors": torch.zeros(0, 32), "queries.biases": torch.zeros(0)}),
         lambda t: t.update({"queries.vectors": torch.zeros(32), "queries.biases": torch.zeros(())}),
-        lambda t: t.update({"queries.vectors": torch.zeros(2, 32, dtype=torch.int64), "queries.biases": torch.zeros(2)}),
+        lambda t: t.update(
+            {"queries.vectors": torch.zeros(2, 32, dtype=torch.int64), "queries.biases": torch.zeros(2)}
+        ),
     ],
 )
 def test_queries_that_do_not_fit_the_model_are_refused(learned, tmp_path, change):

@@ -330,9 +330,8 @@ def test_with_the_truth_credit_is_pending_between_the_switches_and_the_prize(maz
     assert all(potential.values[state] == 0 for state in before), "to the last bit"
 
 
-def test_a_whole_share_is_not_above_the_reward(maze):
+def test_a_whole_share_is_not_above_the_reward():
     """Weights of a third each, of 32 bits, add up to a little more than 1: nothing to warn of."""
-    _, data, _ = maze
     options = {"size": 3, "triggers": 3, "layout_seed": 1}
     data = srl.collect("secret_rl/Triggers-v0", 50, env_options=options, success_share=0.9, seed=1)
     credit = oracle_attributions(data, data.annotations["trigger_activated"])

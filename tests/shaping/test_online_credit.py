@@ -135,14 +135,14 @@ def secret():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     data = srl.collect(
-        "secret_rl/Triggers-v0", 1000, env_options={"triggers": 1, "size": 5}, success_share=0.5, seed=0
+        "secret_rl/Triggers-v0", 600, env_options={"triggers": 1, "size": 5}, success_share=0.5, seed=0
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         patch.setattr(memoryless, "_ROUND", 2)
         patch.setattr(fitting, "_STUCK", -1.0)
         fitted = Secret(
-            units=32, steps=400, batch_size=64, evaluate_every=100, learning_rate=3e-3, restarts=0, device="cpu"
+            units=32, steps=250, batch_size=64, evaluate_every=125, learning_rate=3e-3, restarts=0, device="cpu"
         ).fit(data)
     torch.set_num_threads(threads)
     return fitted
@@ -254,7 +254,7 @@ shaping = {"seed": st.integers(0, 2**31), "n": st.integers(1, 4), "truncation": 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("world", WORLDS)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(options=options_of_credit, **shaping)
 def test_side_by_side_is_one_by_one(world, mode, options, seed, n, truncation):
     make, terms = WORLDS[world], {"discount": 0.9, "truncation": truncation}
@@ -302,7 +302,7 @@ def assert_same_curve(one, other):
     np.testing.assert_array_equal(one.lengths, other.lengths)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     triggers_options(fixed=True),
     st.fixed_dictionaries({**OPTIONS, "reset_on_reward": st.just(False)}),
@@ -349,7 +349,7 @@ def test_no_arrays_of_sums_that_start_anew_or_of_observations_from_a_function():
 
 
 @pytest.mark.filterwarnings("ignore::secret_rl.shaping.CoverageWarning")
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(trajectories(), options_of_credit, st.sampled_from(["states", "function"]))
 def test_the_table_is_the_mean_over_visits(data, options, source):
     assume(data.states is not None or source == "function")
@@ -617,7 +617,8 @@ def test_events_side_by_side_are_one_by_one(mode):
 
 
 def test_a_table_over_observations_knows_where_they_come_from(secret):
-    data = srl.collect("secret_rl/Triggers-v0", 30, env_options={"size": 5, "triggers": 1, "layout_seed": 4}, seed=0)
+    maze_options = {"size": 5, "triggers": 1, "layout_seed": 4}
+    data = srl.collect("secret_rl/Triggers-v0", 30, env_options=maze_options, seed=0)
     table = OnlineCredit(secret).table(data, state=Observed())
     assert isinstance(table.state, Observed)
     env = PotentialShaping(TriggersEnv(size=5, triggers=1, layout_seed=4), table, 0.99)
