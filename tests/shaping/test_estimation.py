@@ -54,17 +54,17 @@ STATES = {
 }
 
 
-def make_trajectories(lengths, rng, kind="number", actions="number", vector_states=False, finals=True):
-    """Ragged episodes in which states and pairs come again and again."""
+def make_trajectories(lengths, rng, kind="number", actions="number", vector_states=False, finals=(True, True)):
+    """Ragged episodes in which states and pairs come again and again; ``finals``: of observations, of states."""
     seen, draw = OBSERVATIONS[kind]
     done, act = ACTIONS[actions]
     episodes = []
     for length in lengths:
-        rows = length + finals
+        rows = length + finals[1]
         states = rng.integers(0, 2, (rows, 2)) if vector_states else rng.integers(0, 4, rows)
         episodes.append(
             {
-                "observations": draw(rng, rows),
+                "observations": draw(rng, length + finals[0]),
                 "actions": act(rng, length),
                 "rewards": rng.choice([-1.0, 0.0, 0.0, 0.5, 2.0], length),
                 "states": states,
@@ -121,9 +121,8 @@ def cases(draw, max_length=7):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     lengths = draw(st.lists(st.integers(1, max_length), min_size=1, max_size=6))
     kind = draw(st.sampled_from(list(OBSERVATIONS)))
-    data = make_trajectories(
-        lengths, rng, kind, draw(st.sampled_from(list(ACTIONS))), draw(st.booleans()), draw(st.booleans())
-    )
+    finals = draw(st.tuples(st.booleans(), st.booleans()))
+    data = make_trajectories(lengths, rng, kind, draw(st.sampled_from(list(ACTIONS))), draw(st.booleans()), finals)
     assume((np.asarray(data.rewards) > 0).any())
     credit = make_attributions(data, rng, shift=draw(st.integers(0, 3)))
     return data, credit, STATES[kind]

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import secret_rl as srl
 from secret_rl.agents import QLearning
+from secret_rl.agents.q_learning import PlainRun
+from secret_rl.agents.tabular import CompiledRun
 from secret_rl.credit import NotFittedError, Secret, fitting, memoryless
 from secret_rl.envs.tabular import distinct_credit, model_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
@@ -266,6 +268,26 @@ def test_side_by_side_is_one_by_one(world, mode, options, seed, n, truncation):
     assert_same_play(ours, theirs, seed, 40, mode)
 
 
+def test_environments_that_show_the_same_array_again_and_again():
+    options = {"threshold": 0.0, "scale": 0.05}
+    ours = VectorPotentialShaping(SyncVectorEnv([maze] * 3, copy=False), OnlineCredit(HashedCredit(), **options), 0.9)
+    theirs = SyncVectorEnv([lambda: PotentialShaping(maze(), OnlineCredit(HashedCredit(), **options), 0.9)] * 3)
+    assert assert_same_play(ours, theirs, 4, 60, AutoresetMode.NEXT_STEP)[1] > 1
+
+
+def test_only_the_environments_that_are_asked_about_count():
+    """Rows outside of the mask hold leftovers."""
+    sums = OnlineCredit(Says(0.5), scale=0.5, reset_on_reward=True).vector(3)
+    rows, everyone = np.zeros(3, int), np.ones(3, bool)
+    assert sums.begin(everyone, rows, {}).tolist() == [0, 0, 0]
+    assert sums.step(everyone, rows, rows, np.zeros(3), {}).tolist() == [0.25] * 3
+    answers = sums.step(np.array([True, False, False]), rows, rows, np.array([0.0, 1.0, 0.0]), {})
+    assert answers[0] == 0.5
+    assert sums.step(everyone, rows, rows, np.zeros(3), {}).tolist() == [0.75, 0.5, 0.5]
+    sums.begin(np.array([False, True, False]), rows, {})
+    assert sums.step(everyone, rows, rows, np.array([0.0, 0.0, 1.0]), {}).tolist() == [0.95, 0.25, 0.0]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_real_model_side_by_side_is_one_by_one(secret, mode):
     options = {"size": 5, "triggers": 1, "max_steps": 30}
@@ -318,6 +340,20 @@ def test_a_compiled_learner_learns_what_a_stepping_one_does(options, credit, sca
     assert model_of(shaped) is not None and model_of(stepped) is None
     learner = QLearning(seed=seed, discount=0.97, learning_rate=0.3)
     assert_same_curve(learner.learn(shaped, 10), learner.learn(stepped, 10))
+    assert_same_values(shaped, 10, seed)
+
+
+def assert_same_values(shaped, episodes, seed):
+    """What is learned of each state is the same to the bit: curves tell of it only where another action is chosen."""
+    model = model_of(shaped)
+    numbers = seed, 0.3, 0.1, shaped.shaping_discount
+    compiled, stepping = CompiledRun(model, *numbers), PlainRun(shaped, None, *numbers)
+    for run in (compiled, stepping):
+        run.play(np.empty(episodes), np.empty(episodes, np.int64))
+    learned = dict(zip(np.asarray(model.states).tolist(), compiled.values, strict=True))
+    assert len(stepping.values) > 0
+    for state, values in stepping.values.items():
+        np.testing.assert_array_equal(learned[state], values)
 
 
 def test_a_real_model_teaches_a_compiled_learner_what_it_teaches_a_stepping_one(secret):
@@ -326,6 +362,7 @@ def test_a_real_model_teaches_a_compiled_learner_what_it_teaches_a_stepping_one(
         shaped = PotentialShaping(env, OnlineCredit(secret, threshold=0.02), 0.99, scale=scale)
         curve = QLearning(seed=1).learn(shaped, 60)
         assert_same_curve(curve, QLearning(seed=1).learn(gym.Wrapper(shaped), 60))
+        assert_same_values(shaped, 30, seed=2)
     assert not np.array_equal(curve.returns, QLearning(seed=1).learn(env, 60).returns), "the shaping matters"
 
 
