@@ -205,24 +205,35 @@ def copy_of(secret, tmp_path):
     return Secret.load(secret.save(tmp_path / "copy.safetensors"), device="cpu")
 
 
-@pytest.mark.parametrize("why", ["none is positive", "none is predicted", "none has a past"])
+@pytest.mark.parametrize("why", ["none is positive", "none is predicted"])
 def test_without_positive_rewards_that_are_predicted_credit_is_refused(learned, cues, tmp_path, why):
     secret = copy_of(learned, tmp_path)
     data = {
-        "none is positive": lambda: cues(30, kinds=(-1, 0)),
-        "none is predicted": lambda: negated(cues(30, kinds=(-1,))),  # +1 after the bad cue
-        "none has a past": lambda: Trajectories.from_episodes(
-            [{"observations": np.array([o]), "actions": np.array([0]), "rewards": np.ones(1)} for o in range(4)],
-            observation_space=spaces.Discrete(4),
-            action_space=spaces.Discrete(2),
-        ),
-    }[why]()
+        "none is positive": cues(30, kinds=(-1, 0)),
+        "none is predicted": negated(cues(30, kinds=(-1,))),  # +1 after the bad cue
+    }[why]
     assert secret.remember(data) is secret and secret.queries is None
     with pytest.raises(NotFittedError, match=r"remembers no reward .* remember\(trajectories\) with some .* positive"):
         secret.step_credit(*PAIRS)
     np.testing.assert_allclose(
         secret.remember(cues(600)).step_credit(*PAIRS), learned.step_credit(*PAIRS), rtol=0, atol=0.01
     )
+
+
+def test_a_reward_at_the_first_step_looks_for_nothing(make_model):
+    def episodes(*rewarded):
+        return Trajectories.from_episodes(
+            [
+                {"observations": np.array([0, 1]), "actions": np.array([0, 1]), "rewards": np.arange(2) == step}
+                for step in rewarded
+            ],
+            observation_space=spaces.Discrete(2),
+            action_space=spaces.Discrete(2),
+        )
+
+    model = hopeful(make_model(spaces.Discrete(2), spaces.Discrete(2)), episodes(0))
+    assert source_queries(model, episodes(0, 0, 0), CPU, 0) is None
+    assert len(source_queries(model, episodes(0, 1, 0), CPU, 0).biases) == 1
 
 
 def test_rewards_that_are_not_predicted_do_not_count(learned, cues):
