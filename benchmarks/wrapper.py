@@ -9,21 +9,30 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 import secret_rl  # noqa: F401
 from benchmarks.results_file import Row, interleaved, write
-from secret_rl.shaping import Cells, Observed, PotentialShaping, TablePotential, VectorPotentialShaping
+from secret_rl.credit import ModelOptions, RewardPredictor
+from secret_rl.credit.online import Queries, step_credit
+from secret_rl.shaping import Cells, Observed, OnlineCredit, PotentialShaping, TablePotential, VectorPotentialShaping
+from secret_rl.trajectories.spaces import to_json
 
 ROUNDS = 21
 STEPS = 20_000
 VECTOR = 4096
 VECTOR_STEPS = 50
 DISCOUNT = 0.99
+EARLY, LATE, AROUND = 50, 900, 40  # steps of an episode, and how many around each are timed
 
 
 def run() -> None:
     """Measure and write down."""
-    rows = [*table_cost(), *vector_cost()]  # another measurement of wrappers is another function that gives rows
+    rows = [
+        *table_cost(),
+        *vector_cost(),
+        *online_cost(),
+    ]  # another measurement of wrappers is another function that gives rows
     write("wrapper", "A step through a shaping wrapper, one core", rows)
 
 
@@ -83,6 +92,63 @@ def vector_cost() -> list[Row]:
         Row(f"{name}: step of all through VectorWrapper", measured["plain"] * 1e6, "us"),
         Row(f"{name}: shaping adds", (measured["shaped"] - measured["plain"]) * 1e6, "us"),
     ]
+
+
+class Untrained:
+    """A credit model of the default size, as it is before training: its weights do not change what a step costs."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        spaces = to_json(env.observation_space), to_json(env.action_space)
+        self._model = RewardPredictor(*spaces, ModelOptions()).eval()
+        self._queries = Queries(torch.randn(256, ModelOptions().units), torch.zeros(256))
+
+    def step_credit(self, observations: Any, actions: Any) -> Any:
+        return step_credit(self._model, self._queries, observations, actions, torch.device("cpu"))
+
+
+def online_cost() -> list[Row]:
+    """Credit of the history, early and late in an episode: of pairs never seen before, and of pairs that are known."""
+    env = gym.make("secret_rl/Triggers-v0", layout_seed=1)
+    model, rng = Untrained(env), np.random.default_rng(0)
+    shape = env.observation_space.shape
+    assert shape is not None
+    new = [*rng.integers(0, 2, (LATE + AROUND, *shape), np.uint8)]
+    known = [new[i] for i in rng.integers(0, 64, LATE + AROUND)]
+    remembering = OnlineCredit(model)
+    seconds_at(remembering, new[:64] * 2, 64)
+    rows = []
+    for name, potential, observations in (
+        ("a pair never seen before", lambda: OnlineCredit(model), new),
+        ("a pair that is known", lambda: remembering, known),
+    ):
+        measured = interleaved(
+            {
+                at: lambda step=step, potential=potential, seen=observations: seconds_at(potential(), seen, step)
+                for at, step in (("early", EARLY), ("late", LATE))
+            },
+            ROUNDS,
+        )
+        rows += [
+            Row(f"OnlineCredit, {name}: at step {LATE}", measured["late"] * 1e6, "us"),
+            Row(
+                f"OnlineCredit, {name}: step {LATE} over step {EARLY}",
+                measured["late"] / measured["early"],
+                "x",
+                "<= 1.2x",
+            ),
+        ]
+    return rows
+
+
+def seconds_at(potential: OnlineCredit, observations: list[Any], step: int) -> float:
+    """Play an episode up to some steps around one, and time those."""
+    potential.begin(observations[0], {})
+    start = 0.0
+    for t in range(1, step + AROUND // 2):
+        if t == step - AROUND // 2:
+            start = time.perf_counter()
+        potential.step(0, observations[t], 0.0, {})
+    return (time.perf_counter() - start) / AROUND
 
 
 def seconds_per_step(env: gym.Env[Any, Any], actions: list[int]) -> float:

@@ -19,6 +19,7 @@ from secret_rl.credit import (
     fitting,
     memoryless,
 )
+from secret_rl.credit.online import source_queries
 from secret_rl.trajectories import Trajectories
 
 STEPS = 200
@@ -90,7 +91,10 @@ def test_credit_of_the_copy_is_of_the_target(model, adapted):
         return np.mean(weights)
 
     assert on_switches(of_copy) > 2 * on_switches(of_model)
-    counts = np.bincount(np.sign(maze_trajectories(400, 9, inverted=True).rewards).astype(int) + 1)
+    used = maze_trajectories(400, 9, inverted=True)
+    queries = source_queries(adapted.model, used, adapted.device, adapted.seed)
+    assert torch.equal(adapted.queries.biases, queries.biases)
+    counts = np.bincount(np.sign(used.rewards).astype(int) + 1)
     assert list(adapted.report.class_counts.values()) == counts.tolist()
     of_model, of_copy = (secret.step_credit(target.observations, target.actions) for secret in (model, adapted))
     assert of_copy[truth].mean() > 2 * of_copy[~truth].mean()

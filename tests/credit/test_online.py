@@ -209,7 +209,7 @@ def copy_of(secret, tmp_path):
 def test_without_positive_rewards_that_are_predicted_credit_is_refused(learned, cues, tmp_path, why):
     secret = copy_of(learned, tmp_path)
     data = {
-        "none is positive": cues(30, kinds=(-1, 0)),
+        "none is positive": negated(cues(30, kinds=(1, 0))),  # -1 after the good cue, for which +1 is predicted
         "none is predicted": negated(cues(30, kinds=(-1,))),  # +1 after the bad cue
     }[why]
     assert secret.remember(data) is secret and secret.queries is None
@@ -246,15 +246,13 @@ def test_rewards_that_are_not_predicted_do_not_count(learned, cues):
     torch.testing.assert_close(found.biases.sort().values, expected.biases.sort().values, rtol=0, atol=1e-4)
 
 
-@pytest.mark.usefixtures("quick")
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_fitting_remembers_its_own_data(cues):
-    data = cues(60, kinds=(1, -1))
-    secret = Secret(units=16, steps=60, evaluate_every=20, batch_size=16, restarts=0, device="cpu", seed=3).fit(data)
-    again = source_queries(secret.model, data, CPU, 3)
-    assert (secret.queries is None) == (again is None)
-    if again is not None:
-        assert torch.equal(secret.queries.biases, again.biases)
+def test_fitting_remembers_its_own_data_and_others_may_be_remembered(learned, cues, tmp_path):
+    own = source_queries(learned.model, cues(600), CPU, learned.seed)
+    assert torch.equal(learned.queries.vectors, own.vectors) and torch.equal(learned.queries.biases, own.biases)
+    secret, others = copy_of(learned, tmp_path), cues(900, seed=9)
+    secret.seed = 5
+    expected = source_queries(learned.model, others, CPU, 5)
+    assert torch.equal(secret.remember(others).queries.biases, expected.biases)
 
 
 def test_queries_are_saved_with_the_model(learned, tmp_path):

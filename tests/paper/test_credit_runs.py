@@ -8,6 +8,7 @@ from paper.credit_runs import Cell, Mazes, Result
 from paper.variants import VARIANTS
 
 from paper import ablations, class_weights, concentration, credit_quality, credit_runs, source_data, window_size
+from secret_rl.credit import memoryless
 
 MODULES = (credit_quality, source_data, class_weights, concentration, window_size, ablations)
 
@@ -15,6 +16,7 @@ MODULES = (credit_quality, source_data, class_weights, concentration, window_siz
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(credit_runs, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(memoryless, "_ROUND", 2)  # spend no time on the memoryless twin
     monkeypatch.setattr(credit_runs, "DATA", tmp_path / "data")
     monkeypatch.setattr(credit_runs, "MODELS", tmp_path / "models")
     (tmp_path / "results").mkdir()
@@ -66,13 +68,15 @@ def test_other_settings_are_other_runs(tiny):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_fitted_model_is_kept_for_other_results_and_a_variant_is_not(tiny, monkeypatch):
+def test_a_fitted_model_is_kept_for_other_results_and_a_variant_is_not(tiny, tmp_path, monkeypatch):
     cell = tiny.cells[0]
     first = credit_runs.fitted(cell, 0, "cpu")
     monkeypatch.setattr(credit_runs.srl.Secret, "fit", lambda *_, **__: pytest.fail("fitted again"))
     again = credit_runs.fitted(cell, 0, "cpu")
     assert all((a == b).all() for a, b in zip(first.model.parameters(), again.model.parameters(), strict=True))
     monkeypatch.undo()
+    monkeypatch.setattr(memoryless, "_ROUND", 2)
+    monkeypatch.setattr(credit_runs, "DATA", tmp_path / "data")
     monkeypatch.setattr(credit_runs, "MODELS", None)  # not so much as looked at
     for name, kind in VARIANTS.items():
         assert type(credit_runs.fitted(replace(cell, variant=name), 0, "cpu").model) is kind

@@ -20,6 +20,7 @@ from paper import (
     transfer_target_data,
     transfer_window,
 )
+from secret_rl.credit import memoryless
 from secret_rl.evaluation import LearningCurves
 
 MODULES = (
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
+    monkeypatch.setattr(memoryless, "_ROUND", 2)  # spend no time on the memoryless twin
     monkeypatch.setattr(credit_runs, "DATA", tmp_path / "data")
     monkeypatch.setattr(credit_runs, "MODELS", tmp_path / "models")
     monkeypatch.setattr(transfer_runs, "RESULTS", tmp_path)

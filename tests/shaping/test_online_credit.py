@@ -141,7 +141,7 @@ def secret():
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        patch.setattr(memoryless, "_ROUND", 2)
+        patch.setattr(memoryless, "_ROUND", 3)
         patch.setattr(fitting, "_STUCK", -1.0)
         fitted = Secret(
             units=32, steps=250, batch_size=64, evaluate_every=125, learning_rate=3e-3, restarts=0, device="cpu"

@@ -41,7 +41,7 @@ def best_without_past(
     train, share = _mostly_rewarded(tokens, train, rng)
     validation, _ = _mostly_rewarded(tokens, validation, rng)
     weights = weights._replace(zero=weights.zero / share)  # as if all steps without a reward were there
-    updates = min(max(_PASSES * len(train) // _BATCH, _ROUND // 3), _ROUND)
+    updates = min(max(_PASSES * len(train) // _BATCH, _ROUND // 3, 1), _ROUND)
     options = replace(options, steps=updates * _ROUNDS, batch_size=_BATCH, warmup=30, looking_cost=0.0)
     trainer = Trainer(model, alone, train, weights, options, seed, device)
     best, waited = trainer.evaluate(validation).confusion, 0
