@@ -214,9 +214,10 @@ def test_environments_without_a_time_limit_can_be_cut():
 def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop_signal):
     script = textwrap.dedent(
         """
-        import sys, time
+        import signal, sys, time
         import secret_rl as srl
         from secret_rl.trajectories import collecting, sources, store
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs are started with it ignored
         sources._SCAN = 2048
         collecting._SECONDS_BETWEEN_COMMITS = 0.0
         commits = 0

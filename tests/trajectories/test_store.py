@@ -208,9 +208,10 @@ def test_a_killed_save_leaves_the_old_store(saved, stop_signal):
     data, path = saved
     script = textwrap.dedent(
         """
-        import sys, time
+        import signal, sys, time
         import secret_rl as srl
         from secret_rl.trajectories import store
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs are started with it ignored
         real = store._ColumnFile.append
         def slow(self, rows):
             real(self, rows)
