@@ -26,7 +26,7 @@ lint: $(VENV)/ready  ## formatting, style, types and the doors between packages
 bench: $(VENV)-bench/ready  ## measure speed and memory beside peers; writes benchmarks/results
 	$(BENCH_BIN)/python -m benchmarks
 
-paper-quick: $(VENV)/ready  ## the paper's environments at a small size
+paper-quick: $(VENV)/ready  ## the paper's results at a small size
 	$(BIN)/python -m paper --quick
 
 $(VENV)/ready: $(SETUP)

@@ -107,9 +107,9 @@ def run(result: TransferResult, command: str) -> Path:
 
 def _learn(panel: Transfer) -> tuple[LearningCurves, dict[str, Any]]:
     """Unshaped returns of every run, and what they were made with."""
-    secrets = [_remembering(panel.source, seed) for seed in range(min(panel.seeds, panel.models))]
+    secrets = [fitted(panel.source, seed, "cpu") for seed in range(min(panel.seeds, panel.models))]
     returns = {name: np.empty((panel.mazes, panel.seeds, panel.episodes)) for name in panel.conditions}
-    optimal, successes, steps = np.empty(panel.mazes), np.empty(panel.mazes), np.empty(panel.mazes)
+    optimal, successes = np.empty(panel.mazes), np.empty(panel.mazes)
     with progress_bar(None, "mazes") as tick:
         for maze in range(panel.mazes):
             tick(panel.label, maze, panel.mazes)
@@ -119,11 +119,7 @@ def _learn(panel: Transfer) -> tuple[LearningCurves, dict[str, Any]]:
                 env_options=panel.options(maze), progress=False,
             )  # fmt: skip
             plain: TabularModel = env.unwrapped.tabular()  # type: ignore[attr-defined]
-            optimal[maze], successes[maze], steps[maze] = (
-                best_return(plain, DISCOUNT),
-                data.successful.mean(),
-                data.steps,
-            )
+            optimal[maze], successes[maze] = best_return(plain, DISCOUNT), data.successful.mean()
             adapted = None
             if any(name in ADAPTED for name in panel.conditions):  # once a maze: it takes longer than all else
                 adapted = _adapted(panel, maze, secrets[maze % len(secrets)], data)
@@ -144,15 +140,6 @@ def _learn(panel: Transfer) -> tuple[LearningCurves, dict[str, Any]]:
         "successful_target_trajectories": float(successes.mean()),
         "mazes_without_success": int((successes == 0).sum()),
     }
-
-
-def _remembering(source: Cell, seed: int) -> srl.Secret:
-    """The credit model of a source; those made before models kept their queries get them now."""
-    secret = fitted(source, seed, "cpu")
-    if secret.queries is None:
-        data = source.source.load()
-        secret.remember(data if source.episodes is None else data[: source.episodes])
-    return secret
 
 
 def _adapted(panel: Transfer, maze: int, secret: srl.Secret, data: srl.Trajectories) -> srl.Secret | None:

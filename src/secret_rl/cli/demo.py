@@ -13,6 +13,7 @@ import secret_rl
 from secret_rl.cli.learning import curves_of, verdict, write_curves
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import best_return
+from secret_rl.evaluation import LearningCurves
 from secret_rl.files import replace_text
 from secret_rl.progress import progress_bar
 
@@ -116,7 +117,7 @@ class Demo:
         if frames:
             print(f"   picture: {save_frames(frames, self.out / 'credit.png')}")
 
-    def _learn(self, secret: secret_rl.Secret) -> Any:
+    def _learn(self, secret: secret_rl.Secret) -> LearningCurves:
         print(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents each ...", flush=True)
         returns: dict[str, list[Any]] = {"none": [], "OnlineCredit": []}
         optimal = []
@@ -130,8 +131,6 @@ class Demo:
                 for name, task in (("none", env), ("OnlineCredit", shaped)):
                     returns[name].append(curves_of(task, self.episodes, self.seeds))
                 tick("", maze + 1, self.mazes)
-        from secret_rl.evaluation import LearningCurves
-
         return LearningCurves({name: np.stack(parts) for name, parts in returns.items()}, optimal=np.array(optimal))
 
     def _record(self, words: str) -> dict[str, Any]:
