@@ -4,16 +4,15 @@ A reward that can be told from the present observation teaches nothing about the
 for that reason. A MiniGrid view shows the carried key in the agent's own cell; masking that cell hides it.
 """
 
-import json
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
-from operator import index
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
 
 from secret_rl.trajectories.nested import Array, Nest
+from secret_rl.views.parts import as_box, as_dict, check_names, integer, keep, name_of, space_at, value_at
 
 
 @runtime_checkable
@@ -43,7 +42,7 @@ class CropView:
     """The entry of a ``Dict`` observation to look at; None: the observation itself."""
 
     def __post_init__(self) -> None:
-        _keep(self, window=_integer("window", self.window), key=_name("key", self.key))
+        keep(self, window=integer("window", self.window), key=name_of("key", self.key))
         if self.window < 1 or self.window % 2 == 0:
             raise ValueError(
                 f"window must be a positive odd number, so that the crop has a centre cell, got {self.window}: "
@@ -52,18 +51,18 @@ class CropView:
 
     def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
         """A ``Box`` of (window, window) or (window, window, channels)."""
-        return _space_at(self, self.key, observation_space, self._crop_space)
+        return space_at(self, self.key, observation_space, self._crop_space)
 
     def rows(self, nest: Nest, /) -> Nest:
         """(rows, window, window[, channels])"""
-        return cast(Nest, _value_at(self, self.key, nest, self._crop))
+        return cast(Nest, value_at(self, self.key, nest, self._crop))
 
     def one(self, observation: Any, /) -> Any:
         """(window, window[, channels])"""
-        return _value_at(self, self.key, observation, lambda part: self._crop(np.asarray(part)[None])[0])
+        return value_at(self, self.key, observation, lambda part: self._crop(np.asarray(part)[None])[0])
 
     def _crop_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        box = _box(self, space)
+        box = as_box(self, space)
         middle = self._middle(box.shape)
         return gym.spaces.Box(box.low[middle], box.high[middle], dtype=box.dtype.type)
 
@@ -100,22 +99,22 @@ class MaskView:
     """The entry of a ``Dict`` observation to look at; None: the observation itself."""
 
     def __post_init__(self) -> None:
-        _keep(self, region=_region(self.region), value=_numbers(self.value), key=_name("key", self.key))
+        keep(self, region=_region(self.region), value=_numbers(self.value), key=name_of("key", self.key))
 
     def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
         """The same space, once it is known to hold the region and the value."""
-        return _space_at(self, self.key, observation_space, self._check_space)
+        return space_at(self, self.key, observation_space, self._check_space)
 
     def rows(self, nest: Nest, /) -> Nest:
         """(rows, ...) as given, with the region overwritten in a copy."""
-        return cast(Nest, _value_at(self, self.key, nest, self._mask))
+        return cast(Nest, value_at(self, self.key, nest, self._mask))
 
     def one(self, observation: Any, /) -> Any:
         """The observation with the region overwritten in a copy."""
-        return _value_at(self, self.key, observation, lambda part: self._mask(np.asarray(part)[None])[0])
+        return value_at(self, self.key, observation, lambda part: self._mask(np.asarray(part)[None])[0])
 
     def _check_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        box = _box(self, space)
+        box = as_box(self, space)
         region = self._slices(box.shape)
         low, high, fill = box.low[region], box.high[region], self._fill(box.dtype, box.shape)
         if not ((low <= fill) & (fill <= high)).all():
@@ -172,7 +171,9 @@ class DropView:
     def __post_init__(self) -> None:
         if isinstance(self.keys, str) or not isinstance(self.keys, Iterable):
             raise TypeError(f"keys must be a tuple of strings, got {self.keys!r}: write keys=({self.keys!r},)")
-        _keep(self, keys=tuple(_name("keys", name, optional=False) for name in self.keys), key=_name("key", self.key))
+        keep(
+            self, keys=tuple(name_of("keys", name, optional=False) for name in self.keys), key=name_of("key", self.key)
+        )
         if not isinstance(self.squeeze, bool):
             raise TypeError(f"squeeze must be True or False, got {self.squeeze!r}")
         if not self.keys and not self.squeeze:
@@ -180,22 +181,22 @@ class DropView:
 
     def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
         """A ``Dict`` of the entries that remain, or the space of the only one."""
-        return _space_at(self, self.key, observation_space, self._drop_space)
+        return space_at(self, self.key, observation_space, self._drop_space)
 
     def rows(self, nest: Nest, /) -> Nest:
         """The arrays that remain, as they were."""
-        return cast(Nest, _value_at(self, self.key, nest, self._drop))
+        return cast(Nest, value_at(self, self.key, nest, self._drop))
 
     def one(self, observation: Any, /) -> Any:
         """The entries that remain, as they were."""
-        return _value_at(self, self.key, observation, self._drop)
+        return value_at(self, self.key, observation, self._drop)
 
     def _drop_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        kept = self._drop(_dict(self, space).spaces)
+        kept = self._drop(as_dict(self, space).spaces)
         return kept if self.squeeze else gym.spaces.Dict(list(kept.items()))
 
     def _drop(self, parts: Mapping[str, Any]) -> Any:
-        _check_names(self, self.keys, parts)
+        check_names(self, self.keys, parts)
         kept = {name: part for name, part in parts.items() if name not in self.keys}
         if not kept:
             raise ValueError(f"{self} drops every entry of {list(parts)}: leave at least one")
@@ -209,108 +210,6 @@ class DropView:
         return next(iter(kept.values()))
 
 
-_KINDS: dict[str, Callable[..., View]] = {kind.__name__: kind for kind in (CropView, MaskView, DropView)}
-
-
-def is_own(view: View) -> bool:
-    """Whether a view is one of this file: known to fit its space, and read back by name."""
-    return type(view) in _KINDS.values()
-
-
-def view_to_json(view: View) -> dict[str, Any]:
-    """A JSON description of a view: ``{"kind": "CropView", "window": 3, "key": null}``."""
-    if isinstance(view, type) or not is_dataclass(view):
-        raise TypeError(f"{view!r} cannot be written down: expected a view that is a dataclass of JSON values")
-    try:
-        fields: dict[str, Any] = json.loads(json.dumps(asdict(view)))
-    except TypeError as bad:
-        raise TypeError(f"{view!r} cannot be written down ({bad}): its fields must be JSON values") from bad
-    return {"kind": type(view).__name__, **fields}
-
-
-def view_from_json(data: Mapping[str, Any]) -> View:
-    """The view that ``view_to_json`` described."""
-    fields = dict(data)
-    kind = fields.pop("kind", None)
-    if kind not in _KINDS:
-        raise ValueError(f"unknown kind of view {kind!r}: expected one of {list(_KINDS)}")
-    return _KINDS[kind](**fields)
-
-
-def as_views(views: Any) -> tuple[View, ...]:
-    """One view or several, each given as it is or as its JSON description."""
-    several = [views] if isinstance(views, View | Mapping) or not isinstance(views, Iterable) else list(views)
-    made = [view_from_json(view) if isinstance(view, Mapping) else view for view in several]
-    for view in made:
-        if isinstance(view, type) or not isinstance(view, View):
-            raise TypeError(
-                f"{view!r} is not a view: expected CropView, MaskView, DropView, or an object with space, rows and one"
-            )
-    return tuple(made)
-
-
-def _space_at(
-    view: View, key: str | None, space: gym.Space[Any], change: Callable[[gym.Space[Any]], gym.Space[Any]]
-) -> gym.Space[Any]:
-    """The space with ``change`` applied to it, or to its entry ``key``."""
-    if key is None:
-        return change(space)
-    parts = _dict(view, space).spaces
-    _check_names(view, (key,), parts)
-    return gym.spaces.Dict([(name, change(part) if name == key else part) for name, part in parts.items()])
-
-
-def _value_at(view: View, key: str | None, value: Any, change: Callable[[Any], Any]) -> Any:
-    """Observations with ``change`` applied to them, or to their entry ``key``."""
-    if key is None:
-        return change(value)
-    _check_names(view, (key,), value)
-    return {**value, key: change(value[key])}
-
-
-def _box(view: View, space: gym.Space[Any]) -> gym.spaces.Box:
-    if isinstance(space, gym.spaces.Box):
-        return space
-    if isinstance(space, gym.spaces.Dict):
-        raise TypeError(f"{view} does not fit {space}: expected a Box; choose an entry with key=, one of {list(space)}")
-    raise TypeError(
-        f"{view} does not fit {space}: expected a Box; an entry of another kind can be left out by DropView"
-    )
-
-
-def _dict(view: View, space: gym.Space[Any]) -> gym.spaces.Dict:
-    if isinstance(space, gym.spaces.Dict):
-        return space
-    raise TypeError(
-        f"{view} does not fit {space}: expected a Dict with named entries; "
-        "hide part of a Box with CropView or MaskView, without key="
-    )
-
-
-def _check_names(view: View, names: Iterable[str], parts: Collection[str]) -> None:
-    for name in names:
-        if name not in parts:
-            raise ValueError(f"{view} names the entry {name!r}, but the observation has {list(parts)}: use one of them")
-
-
-def _keep(view: View, **fields: Any) -> None:
-    """Store fields in their plain form, so that equal views compare equal and go to JSON."""
-    for name, value in fields.items():
-        object.__setattr__(view, name, value)
-
-
-def _integer(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    return index(value)
-
-
-def _name(field: str, value: Any, optional: bool = True) -> str | None:
-    if isinstance(value, str) or (optional and value is None):
-        return value
-    raise TypeError(f"{field} must name entries of a Dict observation with strings, got {value!r}")
-
-
 def _region(region: Any) -> tuple[tuple[int, int], ...]:
     lists = isinstance(region, tuple | list) and all(isinstance(pair, tuple | list) for pair in region)
     if not lists or not region or {len(pair) for pair in region} != {2}:
@@ -318,7 +217,7 @@ def _region(region: Any) -> tuple[tuple[int, int], ...]:
             f"region must be a tuple of (start, stop) pairs, one for each axis, got {region!r}: "
             "a region of one axis is written ((start, stop),)"
         )
-    pairs = tuple((_integer("start", start), _integer("stop", stop)) for start, stop in region)
+    pairs = tuple((integer("start", start), integer("stop", stop)) for start, stop in region)
     for start, stop in pairs:
         if not 0 <= start < stop:
             raise ValueError(f"region {pairs} holds ({start}, {stop}): expected 0 <= start < stop, from the front")

@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from secret_rl.trajectories import Trajectories
-from secret_rl.views.kinds import View, as_views, is_own, view_to_json
+from secret_rl.views.described import as_views, is_own, view_to_json
+from secret_rl.views.kinds import View
 
 
 def apply_view(data: Trajectories, *views: View) -> Trajectories:

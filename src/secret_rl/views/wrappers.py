@@ -9,7 +9,8 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from secret_rl.views.kinds import View, as_views, is_own, view_to_json
+from secret_rl.views.described import as_views, is_own, view_to_json
+from secret_rl.views.kinds import View
 
 ViewsLike = View | Mapping[str, Any] | Sequence[View | Mapping[str, Any]]
 

@@ -202,8 +202,10 @@ class Mazes:
 
     def _shaped(self, out: Outcome, rows: int) -> Outcome:
         """The first rows, observations as pictures."""
-        observations = out.observations.reshape(self.n, *self.shape)
-        return Outcome._make(array[:rows] for array in out._replace(observations=observations))
+        pictures = out.observations.reshape(self.n, *self.shape)
+        if rows == self.n:
+            return Outcome(pictures, out.rewards, out.terminated, out.truncated, out.states, out.activated)
+        return Outcome._make(array[:rows] for array in (pictures, *out[1:]))
 
 
 class MazeContents(NamedTuple):

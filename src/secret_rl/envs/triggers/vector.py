@@ -58,6 +58,7 @@ class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64
         self.metadata = {**METADATA, "autoreset_mode": self.autoreset_mode}
         self._mazes = Mazes(self.options, num_envs)
         self._seeded = np.zeros(num_envs, np.bool_)
+        self._begun = False  # all of them
         self.single_observation_space = observation_space(self._mazes)
         self.single_action_space = gym.spaces.Discrete(4)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -78,8 +79,9 @@ class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64
             if mask[i] and (own is not None or not self._seeded[i]):
                 self._mazes.seed(i, own if own is not None else int(self.np_random.integers(2**63)))
                 self._seeded[i] = True
+        self._begun = bool(self._seeded.all())
         outcome = self._mazes.reset(mask)
-        return outcome.observations, self._infos(outcome, mask)
+        return outcome.observations, self._infos(outcome._replace(states=np.where(mask, outcome.states, 0)), mask)
 
     def step(
         self, actions: NDArray[np.int64]
@@ -88,12 +90,12 @@ class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64
         actions = np.ascontiguousarray(actions, np.int64)
         if actions.shape != (self.num_envs,):
             raise ValueError(f"expected {self.num_envs} actions, one per env, got an array of {actions.shape}")
-        if actions.min() < 0 or actions.max() > 3:
+        if np.bitwise_or.reduce(actions) & ~3:  # some action is negative, or above 3
             raise ValueError(
                 "actions must be 0 (up), 1 (down), 2 (left) or 3 (right), "
                 f"got values from {actions.min()} to {actions.max()}"
             )
-        if not self._seeded.all():
+        if not self._begun:
             raise gym.error.ResetNeeded("no episode has begun: call reset() first")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._mazes.over.any():
             raise gym.error.ResetNeeded(
@@ -134,7 +136,7 @@ class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64
 
     def _infos(self, outcome: Outcome, mask: NDArray[np.bool_]) -> dict[str, Any]:
         return {
-            "state": np.where(mask, outcome.states, 0),
+            "state": outcome.states,
             "_state": mask,
             "trigger_activated": outcome.activated,
             "_trigger_activated": mask.copy(),
