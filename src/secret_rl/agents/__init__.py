@@ -1,4 +1,7 @@
-"""Agents that learn, and what they gained while they did: tabular Q-learning, compiled where a task is known."""
+"""Agents that learn, and what they gained while they did: tabular Q-learning, compiled where a task is known.
+
+Deep ones, of Stable-Baselines3, are in ``secret_rl.agents.sb3``.
+"""
 
 from secret_rl.agents.curves import LearningCurve
 from secret_rl.agents.q_learning import QLearning

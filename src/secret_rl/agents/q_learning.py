@@ -67,7 +67,7 @@ class QLearning:
                 where there is none a ``Discrete`` observation.
         """
         episodes = check_whole("episodes", episodes, 1)
-        _check_env(env, self.discount)
+        check_env(env, self.discount)
         model = model_of(env) if state is None else None
         if model is not None:
             check_shaping_discount(model.discount, self.discount)
@@ -188,7 +188,7 @@ def _state_in_info(_: Any, info: Mapping[str, Any]) -> Hashable:
     return info["state"]  # type: ignore[no-any-return]
 
 
-def _check_env(env: gym.Env[Any, Any], discount: float) -> None:
+def check_env(env: gym.Env[Any, Any], discount: float) -> None:
     """Raise where the environment, or how it is shaped, does not fit the agent."""
     if not isinstance(env, gym.Env):
         hint = ': make it first, gym.make("...")' if isinstance(env, str) else ""

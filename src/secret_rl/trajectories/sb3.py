@@ -1,11 +1,13 @@
 """The door to Stable-Baselines3: its replay and rollout buffers, read as episodes."""
 
 import warnings
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secret_rl.trajectories.building import pack
 from secret_rl.trajectories.nested import map_arrays, map_leaves
@@ -24,41 +26,50 @@ def from_replay_buffer(buffer: ReplayBuffer) -> Trajectories:
     The newest episode of each env may be unfinished: neither terminated nor truncated. Once the buffer has
     wrapped around, the oldest steps of each env have lost the beginning of their episode and are left out.
     """
-    held = buffer.buffer_size if buffer.full else buffer.pos
-    order = (np.arange(held) + (buffer.pos if buffer.full else 0)) % buffer.buffer_size
-    if buffer.optimize_memory_usage and buffer.full:
-        order = order[1:]  # the oldest slot's observation was overwritten by the newest next one
-    if held == 0:
+    if buffer.size() == 0:
         raise ValueError("the replay buffer is empty: train or collect first")
-    dones, timeouts = buffer.dones > 0, buffer.timeouts > 0
     episodes = []
     headless = 0
-    for env in range(buffer.n_envs):
-        ends = np.flatnonzero(dones[order, env]) + 1
-        bounds = [0, *ends.tolist()]
-        if bounds[-1] < len(order):
-            bounds.append(len(order))
-        for number, (first, last) in enumerate(pairwise(bounds)):
-            if number == 0 and buffer.full:
-                headless += last - first
-                continue
-            rows = order[first:last]
-            done, timeout = bool(dones[rows[-1], env]), bool(timeouts[rows[-1], env])
-            episodes.append(
-                {
-                    "observations": _with_final(buffer, rows, env),
-                    "actions": _unflattened(buffer.action_space, buffer.actions[rows, env]),
-                    "rewards": buffer.rewards[rows, env],
-                    "terminated": done and not timeout,
-                    "truncated": timeout,
-                }
-            )
+    for stretch in stretches(buffer):
+        if stretch.headless:
+            headless += len(stretch.rows)
+        else:
+            episodes.append(_episode(buffer, stretch))
     if headless:
         warnings.warn(
             f"{headless} steps at the old end of the buffer have lost their beginning: left out", stacklevel=2
         )
     if not episodes:
         raise ValueError("the replay buffer holds no episode from its beginning: use a larger buffer")
+    return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "replay buffer"})
+
+
+class Stretch(NamedTuple):
+    """Transitions of one env in a replay buffer that follow each other within an episode."""
+
+    env: int
+    rows: NDArray[np.int64]
+    headless: bool
+    """Whether the beginning of the episode has been overwritten."""
+
+
+def stretches(buffer: ReplayBuffer) -> Iterator[Stretch]:
+    """What a replay buffer holds of each episode, oldest first, env by env; the newest of an env may be unfinished."""
+    order = (np.arange(buffer.size()) + (buffer.pos if buffer.full else 0)) % buffer.buffer_size
+    if buffer.optimize_memory_usage and buffer.full:
+        order = order[1:]  # the oldest slot's observation was overwritten by the newest next one
+    for env in range(buffer.n_envs):
+        ends = np.flatnonzero(buffer.dones[order, env] > 0) + 1
+        bounds = [0, *ends.tolist()]
+        if bounds[-1] < len(order):
+            bounds.append(len(order))
+        for number, (first, last) in enumerate(pairwise(bounds)):
+            yield Stretch(env, order[first:last], number == 0 and buffer.full)
+
+
+def as_episodes(buffer: ReplayBuffer, parts: Sequence[Stretch]) -> Trajectories:
+    """Stretches of a replay buffer as trajectories, in this order, those without their beginning included."""
+    episodes = [_episode(buffer, part) for part in parts]
     return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "replay buffer"})
 
 
@@ -90,10 +101,10 @@ def from_rollout_buffer(buffer: RolloutBuffer) -> Trajectories:
             rows = slice(first, last)
             episodes.append(
                 {
-                    "observations": _unflattened(
+                    "observations": unflattened(
                         buffer.observation_space, map_arrays(itemgetter((rows, env)), observations)
                     ),
-                    "actions": _unflattened(buffer.action_space, actions[rows, env]),
+                    "actions": unflattened(buffer.action_space, actions[rows, env]),
                     "rewards": rewards[rows, env],
                     "terminated": number < len(bounds) - 2,
                 }
@@ -101,6 +112,18 @@ def from_rollout_buffer(buffer: RolloutBuffer) -> Trajectories:
     if not episodes:
         raise ValueError("no episode starts in the rollout buffer: use longer rollouts")
     return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "rollout buffer"})
+
+
+def _episode(buffer: ReplayBuffer, stretch: Stretch) -> dict[str, Any]:
+    env, rows, _ = stretch
+    ended, timeout = bool(buffer.dones[rows[-1], env]), bool(buffer.timeouts[rows[-1], env])
+    return {
+        "observations": _with_final(buffer, rows, env),
+        "actions": unflattened(buffer.action_space, buffer.actions[rows, env]),
+        "rewards": buffer.rewards[rows, env],
+        "terminated": ended and not timeout,
+        "truncated": timeout,
+    }
 
 
 def _with_final(buffer: Any, rows: Any, env: int) -> Any:
@@ -117,10 +140,10 @@ def _with_final(buffer: Any, rows: Any, env: int) -> Any:
         if buffer.optimize_memory_usage
         else map_arrays(joined, buffer.observations, buffer.next_observations)
     )
-    return _unflattened(buffer.observation_space, joined_rows)
+    return unflattened(buffer.observation_space, joined_rows)
 
 
-def _unflattened(space: Any, rows: Any) -> Any:
+def unflattened(space: Any, rows: Any) -> Any:
     """Rows in the shape and type of their space: buffers keep numbers as (1,) and actions flat."""
     return map_leaves(
         lambda leaf, array: array.reshape(len(array), *(leaf.shape or ())).astype(leaf.dtype), space, rows

@@ -1,0 +1,239 @@
+"""Replay buffers that keep what the environment paid and what shaping adds apart."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecNormalize
+
+from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.sb3 import as_episodes, stretches, unflattened
+
+
+class StoredShaping(Protocol):
+    """Shaping of stored transitions, such as ``secret_rl.ReplayShaping``."""
+
+    def over(self, trajectories: Trajectories, /) -> NDArray[np.float64]:
+        """(steps,) what every step is paid."""
+
+    def step(
+        self,
+        started: NDArray[np.bool_],
+        observations: Any,
+        actions: Any,
+        next_observations: Any,
+        rewards: NDArray[Any],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        infos: Sequence[dict[str, Any]] = (),
+        /,
+    ) -> NDArray[np.float64]:
+        """(n,) what a step in each of n environments is paid; where ``started``, it is the first of an episode."""
+
+
+class ShapedReplayBuffer(ReplayBuffer):
+    """A replay buffer whose ``rewards`` are unshaped; ``terms`` holds what shaping adds, and samples give the sum.
+
+    Given to an algorithm by ``replay_buffer_class`` and ``replay_buffer_kwargs``. ``shaping`` pays each transition as
+    it arrives; its discount must be the agent's. Without it the terms are those of shaped environments, or 0.
+
+    ``relabel`` exchanges the shaping of everything that is stored, so that a potential may change while an agent
+    learns and the buffer never holds two. From then on the new one pays, whatever the environments pay.
+
+    ``priority``: every draw of a batch is, with this probability, from the transitions whose term is positive (the
+    credited ones), else from all. This is a *bias*: values are then fitted to credited transitions more often than
+    they happen; nothing corrects for it.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        shaping: StoredShaping | None = None,
+        priority: float = 0.0,
+        **options: Any,
+    ) -> None:
+        if optimize_memory_usage or not handle_timeout_termination:
+            raise ValueError(
+                f"{type(self).__name__} needs what each step led to, and time limits told from terminations: leave "
+                "optimize_memory_usage False and handle_timeout_termination True"
+            )
+        if not 0 <= priority <= 1:
+            raise ValueError(f"priority must be a probability, in [0, 1], got {priority!r}")
+        super().__init__(buffer_size, observation_space, action_space, device, n_envs, **options)
+        self.shaping = shaping
+        self.priority = float(priority)
+        self.terms = np.zeros((self.buffer_size, self.n_envs), np.float32)
+        self._paid = np.zeros((self.buffer_size, self.n_envs), np.float32)  # the sum, rounded once
+        # The transitions whose term is positive, as row * n_envs + env: an array to draw from, and each one's place.
+        places = self.buffer_size * self.n_envs if priority else 0
+        self._credited, self._place_of = np.zeros(places, np.int64), np.full(places, -1, np.int64)
+        self._credited_count = 0
+
+    @property
+    def shaping_discount(self) -> float | None:
+        """Of the shaping given, if it tells."""
+        discount: float | None = getattr(self.shaping, "discount", None)
+        return discount
+
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """Store one step of every environment."""
+        row, started = self.pos, self._started()
+        rewards = np.array([info.get("env_reward", paid) for info, paid in zip(infos, reward.tolist(), strict=True)])
+        if self.shaping is None:
+            terms = np.array([info.get("shaping_reward", 0.0) for info in infos], np.float64)
+        else:
+            timeouts = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
+            ended = np.asarray(done, np.bool_)
+            terms = self.shaping.step(
+                started,
+                unflattened(self.observation_space, obs),
+                unflattened(self.action_space, action.reshape(self.n_envs, -1)),
+                unflattened(self.observation_space, next_obs),
+                rewards,
+                ended & ~timeouts,
+                ended & timeouts,
+                infos,
+            )
+        super().add(obs, next_obs, action, rewards, done, infos)
+        self.terms[row] = terms
+        self._paid[row] = reward if self.shaping is None else self.rewards[row].astype(np.float64) + terms
+        if self.priority:
+            for transition, credited in enumerate((self.terms[row] > 0).tolist(), row * self.n_envs):
+                self._count_as_credited(transition, credited)
+
+    def relabel(self, shaping: StoredShaping) -> None:
+        """Pay everything that is stored anew, and what is to come; running episodes included.
+
+        Of an episode whose beginning was overwritten, the rest counts as an episode. Infos are not stored: the
+        potential must do with observations, actions and rewards.
+        """
+        self.shaping = shaping
+        if not self.size():
+            return
+        parts = list(stretches(self))
+        paid = shaping.over(as_episodes(self, parts))
+        first = 0
+        for env, rows, _ in parts:
+            terms = paid[first : first + len(rows)]
+            self.terms[rows, env] = terms
+            self._paid[rows, env] = self.rewards[rows, env].astype(np.float64) + terms
+            first += len(rows)
+        if self.priority:
+            credited = np.flatnonzero(self.terms[: self.size()].ravel() > 0)
+            self._credited_count = len(credited)
+            self._credited[: len(credited)] = credited
+            self._place_of[:] = -1
+            self._place_of[credited] = np.arange(len(credited))
+        self._catch_up(shaping, max((len(rows) for env, rows, _ in parts if not self.dones[rows[-1], env]), default=0))
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
+        """A batch of transitions with shaped rewards."""
+        # The generator is that of all buffers of Stable-Baselines3: its seed is the agent's.
+        count = self._credited_count
+        number = np.random.binomial(batch_size, self.priority) if self.priority and count else 0  # noqa: NPY002
+        if not number:
+            return super().sample(batch_size, env)
+        chosen = self._credited[np.random.randint(0, count, number)]  # noqa: NPY002
+        credited = self._gathered(chosen // self.n_envs, chosen % self.n_envs, env)
+        if number == batch_size:
+            return credited
+        anything = super().sample(batch_size - number, env)
+        joined: list[Any] = [None if a is None else _joined(a, b) for a, b in zip(anything, credited, strict=True)]
+        return type(anything)(*joined)
+
+    def _get_samples(self, batch_inds: NDArray[Any], env: VecNormalize | None = None) -> Any:
+        unshaped, self.rewards = self.rewards, self._paid
+        try:
+            return super()._get_samples(batch_inds, env)
+        finally:
+            self.rewards = unshaped
+
+    def _gathered(self, rows: NDArray[Any], envs: NDArray[Any], normaliser: VecNormalize | None) -> Any:
+        """A batch of these transitions."""
+
+        def seen(arrays: Any) -> Any:
+            picked = map_arrays(lambda array: array[rows, envs], arrays)
+            return map_arrays(self.to_torch, self._normalize_obs(picked, normaliser))
+
+        over = self.dones[rows, envs] * (1 - self.timeouts[rows, envs])
+        rewards = self._normalize_reward(self._paid[rows, envs].reshape(-1, 1), normaliser)
+        kind = DictReplayBufferSamples if isinstance(self.observations, dict) else ReplayBufferSamples
+        return kind(
+            observations=seen(self.observations),
+            actions=self.to_torch(self.actions[rows, envs]),
+            next_observations=seen(self.next_observations),
+            dones=self.to_torch(over.reshape(-1, 1)),
+            rewards=self.to_torch(rewards),
+        )
+
+    def _count_as_credited(self, transition: int, credited: bool) -> None:
+        place = int(self._place_of[transition])
+        if credited == (place >= 0):
+            return
+        if credited:
+            self._credited[self._credited_count], self._place_of[transition] = transition, self._credited_count
+            self._credited_count += 1
+        else:  # the last one takes its place
+            self._credited_count -= 1
+            last = self._credited[self._credited_count]
+            self._credited[place], self._place_of[last] = last, place
+            self._place_of[transition] = -1
+
+    def _started(self) -> NDArray[np.bool_]:
+        """Where the next step is the first of an episode."""
+        if not self.size():
+            return np.ones(self.n_envs, np.bool_)
+        return np.asarray(self.dones[(self.pos - 1) % self.buffer_size] > 0)
+
+    def _catch_up(self, shaping: StoredShaping, length: int) -> None:
+        """Show a shaping the newest steps, so that it knows the episodes that go on."""
+        started = np.ones(self.n_envs, np.bool_)  # what of an episode came before is not needed, or not there
+        for row in (np.arange(self.pos - length, self.pos) % self.buffer_size).tolist():
+            ended, timeouts = self.dones[row] > 0, self.timeouts[row] > 0
+            seen, following = (
+                unflattened(self.observation_space, map_arrays(lambda array, row=row: array[row], arrays))
+                for arrays in (self.observations, self.next_observations)
+            )
+            actions = unflattened(self.action_space, self.actions[row])
+            shaping.step(started, seen, actions, following, self.rewards[row], ended & ~timeouts, ended & timeouts, ())
+            started = ended
+
+
+class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):
+    """``ShapedReplayBuffer`` for observations that are dicts."""
+
+
+class ShapedNStepReplayBuffer(ShapedReplayBuffer, NStepReplayBuffer):
+    """``ShapedReplayBuffer`` for returns of several steps (``n_steps``, ``gamma``); without ``priority``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.priority:
+            raise ValueError("priority is for transitions of one step: leave it 0, or use ShapedReplayBuffer")
+
+
+def _joined(some: Any, more: Any) -> Any:
+    if isinstance(some, dict):
+        return {key: torch.cat([part, more[key]]) for key, part in some.items()}
+    return torch.cat([some, more])

@@ -1,0 +1,140 @@
+"""Everything an algorithm and its replay buffer know, as named arrays and JSON values: nothing is ever pickled."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import VecNormalize
+from torch import Tensor
+
+Arrays = dict[str, NDArray[Any]]
+_LONG_ROW = 64  # bytes of a transition: longer ones are observations, written once and never changed
+
+
+def model_state(model: BaseAlgorithm) -> tuple[dict[str, Any], Arrays]:
+    """(JSON values, arrays) of parameters, optimisers, loose tensors, counters and running statistics."""
+    arrays: Arrays = {}
+    state = {
+        "parameters": packed(dict(model.get_parameters()), "parameters", arrays),
+        "tensors": packed({k: v for k, v in vars(model).items() if isinstance(v, Tensor)}, "tensors", arrays),
+        "numbers": plain(model),
+    }
+    if (normaliser := model.get_vec_normalize_env()) is not None:
+        state["normaliser"] = packed(_statistics(normaliser), "normaliser", arrays)
+    return state, arrays
+
+
+def set_model_state(model: BaseAlgorithm, state: dict[str, Any], arrays: Arrays) -> None:
+    """Put back what ``model_state`` gave."""
+    model.set_parameters(unpacked(state["parameters"], arrays))
+    with torch.no_grad():
+        for name, value in unpacked(state["tensors"], arrays).items():
+            getattr(model, name).copy_(value)  # in place: an optimiser may hold it
+    for name, number in state["numbers"].items():
+        setattr(model, name, number)
+    if (normaliser := model.get_vec_normalize_env()) is not None:
+        _set_statistics(normaliser, unpacked(state["normaliser"], arrays))
+
+
+def plain(thing: Any) -> dict[str, Any]:
+    """The numbers and words among the attributes of something."""
+    values = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(thing).items()}
+    return {k: v for k, v in values.items() if isinstance(v, bool | int | float | str)}
+
+
+def buffer_arrays(buffer: ReplayBuffer) -> tuple[Arrays, Arrays]:
+    """The arrays of a replay buffer, by reference: (what is written once per transition, all others)."""
+    once: Arrays = {}
+    others: Arrays = {}
+    for name, array in _named_arrays(buffer):
+        if array.dtype.hasobject:
+            raise TypeError(
+                f"{type(buffer).__name__}.{name} holds Python objects, which checkpoints do not: "
+                "leave checkpoint_every out, or use another replay buffer"
+            )
+        by_transition = array.shape[:2] == (buffer.buffer_size, buffer.n_envs)
+        row = array.dtype.itemsize * int(np.prod(array.shape[2:]))
+        (once if by_transition and row > _LONG_ROW else others)[name] = array
+    return once, others
+
+
+def end_running_episodes(model: BaseAlgorithm) -> None:
+    """Mark the newest transition of every environment as cut short by a time limit, unless its episode ended there."""
+    buffer = getattr(model, "replay_buffer", None)
+    if buffer is None or buffer.size() == 0:
+        return
+    newest = (buffer.pos - 1) % buffer.buffer_size
+    going_on = buffer.dones[newest] == 0
+    buffer.dones[newest] = 1
+    buffer.timeouts[newest] = np.maximum(buffer.timeouts[newest], going_on)
+
+
+def packed(value: Any, path: str, arrays: Arrays) -> Any:
+    """A nest of mappings, sequences, numbers and tensors as JSON; the tensors go to ``arrays``, named by their path."""
+    if isinstance(value, Tensor | np.ndarray):
+        # not ascontiguousarray, which makes a vector of a single number
+        arrays[path] = np.asarray(value.detach().cpu().numpy() if isinstance(value, Tensor) else value, order="C")
+        return {"tensor" if isinstance(value, Tensor) else "array": path}
+    if isinstance(value, dict):
+        return {"dict": [[key, packed(part, f"{path}.{key}", arrays)] for key, part in value.items()]}
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [packed(part, f"{path}.{i}", arrays) for i, part in enumerate(value)]}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"{path} is a {type(value).__name__}, which checkpoints cannot hold: leave checkpoint_every out")
+
+
+def unpacked(value: Any, arrays: Arrays) -> Any:
+    """What ``packed`` was given."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return torch.from_numpy(arrays[content].copy())
+    if kind == "array":
+        return arrays[content]
+    if kind == "dict":
+        return {key: unpacked(part, arrays) for key, part in content}
+    parts = [unpacked(part, arrays) for part in content]
+    return tuple(parts) if kind == "tuple" else parts
+
+
+def _named_arrays(buffer: ReplayBuffer) -> list[tuple[str, NDArray[Any]]]:
+    found: list[tuple[str, NDArray[Any]]] = []
+    for name, value in vars(buffer).items():
+        if isinstance(value, np.ndarray):
+            found.append((name, value))
+        elif isinstance(value, dict) and value and all(isinstance(part, np.ndarray) for part in value.values()):
+            found += [(f"{name}.{key}", part) for key, part in value.items()]
+    return found
+
+
+def _statistics(normaliser: VecNormalize) -> dict[str, Any]:
+    seen = getattr(normaliser, "obs_rms", None)  # without observations to normalise there is none
+    of = seen if isinstance(seen, dict) else {"": seen}
+    return {
+        "observations": {key: _moments(moments) for key, moments in of.items() if moments is not None},
+        "returns": _moments(normaliser.ret_rms),
+    }
+
+
+def _set_statistics(normaliser: VecNormalize, statistics: dict[str, Any]) -> None:
+    seen = getattr(normaliser, "obs_rms", None)
+    for key, values in statistics["observations"].items():
+        _set_moments(seen[key] if isinstance(seen, dict) else seen, values)
+    _set_moments(normaliser.ret_rms, statistics["returns"])
+
+
+def _moments(moments: RunningMeanStd) -> dict[str, Any]:
+    return {"mean": np.asarray(moments.mean), "var": np.asarray(moments.var), "count": float(moments.count)}
+
+
+def _set_moments(moments: Any, values: dict[str, Any]) -> None:
+    moments.mean, moments.var, moments.count = values["mean"], values["var"], values["count"]

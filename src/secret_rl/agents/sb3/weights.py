@@ -1,0 +1,71 @@
+"""Weights of policies: files without pickles, and the start of one agent from what another has learned."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from stable_baselines3.common.base_class import BaseAlgorithm
+from torch import Tensor, nn
+
+from secret_rl.files import replacing
+
+_FORMAT = "secret-rl policy weights 1"
+_TARGET = "_target"
+
+
+def save_weights(model: BaseAlgorithm, path: str | Path) -> Path:
+    """Write the parameters of a model's policy to a safetensors file, whole or not at all."""
+    path = Path(path)
+    # Copies: a policy may show the same parameters under two names, which the format refuses.
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in model.policy.state_dict().items()}
+    about = {"format": _FORMAT, "algorithm": type(model).__name__, "policy": type(model.policy).__name__}
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, metadata={"secret_rl": json.dumps(about)})
+    return path
+
+
+def load_weights(model: BaseAlgorithm, weights: BaseAlgorithm | str | Path) -> None:
+    """Give a model the policy parameters of another, or of a file that ``save_weights`` wrote.
+
+    Target networks start as copies of the networks they follow, as they do in a new agent; optimisers stay as they are.
+    """
+    if isinstance(weights, BaseAlgorithm):
+        origin, tensors = f"a trained {type(weights).__name__}", weights.policy.state_dict()
+    else:
+        origin, tensors = str(weights), _read(Path(weights))
+    mine = model.policy.state_dict()
+    wrong = [f"{name} is missing there" for name in mine.keys() - tensors.keys()]
+    wrong += [f"{name} is not in this one" for name in tensors.keys() - mine.keys()]
+    wrong += [
+        f"{name} is {tuple(tensors[name].shape)} there and {tuple(mine[name].shape)} here"
+        for name in mine.keys() & tensors.keys()
+        if tensors[name].shape != mine[name].shape
+    ]
+    if wrong:
+        raise ValueError(
+            f"the weights of {origin} do not fit {type(model).__name__} with {type(model.policy).__name__}: "
+            f"{'; '.join(sorted(wrong))}. Train both with the same algorithm, policy, policy_kwargs and spaces"
+        )
+    model.policy.load_state_dict(tensors)
+    for name, target in model.policy.named_children():
+        followed = getattr(model.policy, name.removesuffix(_TARGET), None)
+        if name.endswith(_TARGET) and isinstance(followed, nn.Module):
+            target.load_state_dict(followed.state_dict())
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file: expected weights written by save_weights")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about: Any = json.loads((file.metadata() or {}).get("secret_rl", "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+    except (SafetensorError, ValueError, OSError) as broken:
+        raise ValueError(
+            f"{path} is not a readable safetensors file ({broken}): it was damaged, or is none"
+        ) from broken
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        raise ValueError(f"{path} is a safetensors file, but holds no policy weights: expected {_FORMAT!r}")
+    return tensors

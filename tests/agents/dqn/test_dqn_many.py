@@ -1,0 +1,234 @@
+"""Deep Q-learning of many learners at once: what they learn, what they are paid, and what they are told."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import secret_rl  # noqa: F401
+from secret_rl.agents.dqn import DqnOptions, dqn_many
+from secret_rl.agents.dqn.many import _Learners
+from secret_rl.agents.dqn.tasks import Tasks
+from secret_rl.envs.tabular import best_return
+from secret_rl.shaping import PotentialShaping, TablePotential
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+QUICK = {"random_steps": 200, "epsilon_steps": 4_000, "target_every": 200, "learning_rate": 0.001, "train_every": 2}
+CPU = {"device": "cpu", "progress": False}
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def maze(layout=1, **changes):
+    options = {"size": 3, "triggers": 1, "window": None, "layout_seed": layout, **changes}
+    return gym.make("secret_rl/Triggers-v0", **options)
+
+
+def plain(layout=1, **changes):
+    return maze(layout, **changes).unwrapped.tabular()
+
+
+def shaped(potential, layout=1, discount=0.9, **changes):
+    return PotentialShaping(maze(layout, **changes), potential, discount).tabular()
+
+
+class Sum:
+    """Credit for some pairs, as OnlineCredit gives it to compiled agents."""
+
+    bound, reward_bound = 0.5, 1.0
+
+    def tabulate(self, model):
+        pairs = np.arange(model.next_states.size, dtype=np.int32).reshape(model.next_states.shape) % 7
+        credit = np.array([0, 0.1, 0, 0.2, 0, 0, 0.4])
+        return {"pairs": pairs, "credit": np.broadcast_to(credit[:, None], (7, model.max_steps)), "cap": 0.5}
+
+    def begin(self, observation, info):
+        return 0.0
+
+    def step(self, action, observation, reward, info):
+        return 0.0
+
+    def fresh(self):
+        return self
+
+
+def learners_of(models, options=DqnOptions(random_steps=10**6), steps=800):  # noqa: B008  frozen
+    return _Learners([[model] for model in models], 1, steps, [options] * len(models), 0, None, torch.device("cpu"))
+
+
+def test_learners_find_the_best_path_and_say_how_they_got_there():
+    models = [plain(1), plain(2)]
+    curves = dqn_many(models, 2, 6_000, DqnOptions(**QUICK), test_every=1_500, **CPU)
+    assert curves.steps.tolist() == [0, 1504, 3000, 4504, 6000]
+    best = [[[best_return(model, 0.99)]] for model in models]
+    np.testing.assert_allclose(curves.discounted[:, :, -1:], np.broadcast_to(best, (2, 2, 1)), rtol=1e-5)
+    assert (curves.returns[:, :, -1] == 1).all()
+    assert (curves.discounted[:, :, 0] < curves.discounted[:, :, -1]).all()
+
+
+def test_the_same_call_gives_the_same_and_another_seed_something_else():
+    runs = [dqn_many([plain()], 2, 400, DqnOptions(**QUICK), seed=s, test_every=200, **CPU) for s in (3, 3, 4)]
+    assert (runs[0].weights == runs[1].weights).all()
+    assert not (runs[0].weights == runs[2].weights).any()
+
+
+@pytest.mark.parametrize("potential", ["table", "sum"])
+@pytest.mark.parametrize("truncation", ["keep", "zero"])
+def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
+    """Replayed step by step against the formula of the model, over episodes that end in both ways."""
+    table = TablePotential({state: (state * 37 % 11) / 11 for state in range(36)})
+    phi = table if potential == "table" else Sum()
+    env = PotentialShaping(maze(5, max_steps=6), phi, 0.9, scale=0.5, truncation=truncation)
+    model = env.tabular()
+    learners = learners_of([model])
+    with torch.no_grad():
+        for _ in range(60):
+            learners._step()
+    words, paid = learners._transitions[0, :480].reshape(60, 8), learners._rewards[0, :480].reshape(60, 8)
+    ends = {"terminated": 0, "truncated": 0}
+    for column in range(8):
+        state, time, total = model.start, 0, 0.0
+        for word, reward in zip(words[:, column].tolist(), paid[:, column].tolist(), strict=True):
+            action, terminated = word >> 1 & 127, bool(word & 1)
+            assert word >> 32 == state
+            following = int(model.next_states[state, action])
+            assert word >> 8 & 2**24 - 1 == following
+            assert terminated == model.terminated[state, action]
+            earned = total + model.credit[model.pairs[state, action], time]
+            before = model.scale * (model.potential[state] + min(model.cap, total))
+            after = model.scale * (model.potential[following] + min(model.cap, earned))
+            time += 1
+            truncated = time >= model.max_steps and not terminated
+            if terminated or (truncated and truncation == "zero"):
+                after = 0.0
+            assert reward == pytest.approx(model.rewards[state, action] + 0.9 * after - before, abs=1e-6)
+            ends["terminated"] += terminated
+            ends["truncated"] += truncated
+            over = terminated or truncated
+            state, time, total = (model.start, 0, 0.0) if over else (following, time, earned)
+    assert min(ends.values()) > 3
+
+
+def test_without_shaping_the_same_task_pays_its_own_rewards():
+    model = shaped(TablePotential(dict.fromkeys(range(36), 1.0)))
+    learners = learners_of([model], DqnOptions(random_steps=10**6, shaping=False))
+    with torch.no_grad():
+        for _ in range(60):
+            learners._step()
+    assert set(learners._rewards[0, :480].tolist()) == {-1.0, 0.0, 1.0}
+
+
+def test_a_fading_bonus_pays_rises_alone_and_ends():
+    model = shaped(TablePotential({state: (state * 37 % 11) / 11 for state in range(36)}))
+    options = DqnOptions(random_steps=10**6, shaping=False, bonus=0.5, fade_steps=400)
+    learners = learners_of([model], options)
+    with torch.no_grad():
+        for _ in range(100):
+            learners._step()
+    words, paid = learners._transitions[0, :800].numpy(), learners._rewards[0, :800].numpy()
+    state, following, action = words >> 32, words >> 8 & 2**24 - 1, words >> 1 & 127
+    after = np.where(words & 1, 0.0, model.potential[following])
+    rise = np.maximum(after - model.potential[state], 0)
+    fade = np.maximum(1 - np.arange(800) // 8 * 8 / 400, 0)
+    np.testing.assert_allclose(paid, model.rewards[state, action] + 0.5 * fade * rise, atol=1e-6)
+    assert (rise[400:] > 0).any() and (paid[400:] == model.rewards[state, action][400:]).all()
+
+
+def test_credited_replay_draws_its_share_among_credited_transitions():
+    table = TablePotential({state: float(state == 3) for state in range(36)})
+    model = shaped(table)
+    learners = learners_of([model], DqnOptions(random_steps=10**6, priority=0.5, batch_size=64))
+    with torch.no_grad():
+        for _ in range(60):
+            learners._step()
+        words = torch.cat([learners._sampled()[0] for _ in range(20)], 1)
+    state, following = words >> 32, words >> 8 & 2**24 - 1
+    potential = torch.as_tensor(model.potential)
+    known = torch.where(words & 1 == 1, 0.0, potential[following])
+    reward = torch.as_tensor(model.rewards)[state, words >> 1 & 127]
+    credited = ((known - potential[state] > 1e-3) | (reward > 0)).reshape(20, 64)
+    assert credited[:, :32].all()
+    assert not credited[:, 32:].all()
+
+
+def test_values_that_start_from_the_potential_do():
+    model = shaped(TablePotential({state: (state % 4) / 4 for state in range(36)}), size=4)
+    options = DqnOptions(random_steps=8, shaping=False, start_from_potential=True, learning_rate=0.0005)
+    learners = learners_of([model], options, steps=8)
+    with torch.no_grad():
+        for _ in learners.learn(8, 8):
+            pass
+        patches = learners._tasks.patches[None, : len(model.potential)]
+        values = learners._networks.values(learners._layers, patches)[0]
+    met = torch.as_tensor(model.potential, dtype=torch.float32)[:, None].expand_as(values)
+    assert (values - met).abs().mean() < 0.3 * (met - met.mean()).abs().mean()
+
+
+def test_a_learner_of_several_mazes_meets_them_all():
+    mazes = [plain(layout) for layout in range(4)]
+    learners = _Learners([mazes], 1, 800, [DqnOptions(random_steps=10**6)], 0, None, torch.device("cpu"))
+    with torch.no_grad():
+        for _ in range(100):
+            learners._step()
+    met = (learners._transitions[0, :800] >> 32) // learners._tasks.states
+    assert met.unique().tolist() == [0, 1, 2, 3]
+
+
+def test_weights_are_taken_over():
+    first = dqn_many([plain()], 2, 400, DqnOptions(**QUICK), test_every=400, **CPU)
+    nothing = DqnOptions(random_steps=10**6)
+    second = dqn_many([plain(), plain()], 2, 80, nothing, initial=[None, first.weights[0]], test_every=80, **CPU)
+    assert (second.weights[1] == first.weights[0]).all()
+    assert (second.weights[0] != first.weights[0]).any()
+
+
+def test_a_replay_that_is_full_forgets_the_oldest():
+    learners = learners_of([plain()], DqnOptions(random_steps=10**6, replay=160), steps=800)
+    with torch.no_grad():
+        for _ in range(20):
+            learners._step()
+        before = learners._transitions.clone()
+        learners._step()
+    assert learners._transitions.shape == (1, 160)
+    assert (learners._transitions[:, 8:] == before[:, 8:]).all()
+
+
+def test_tasks_keep_their_states_apart():
+    models = [plain(1), plain(2, triggers=2)]
+    tasks = Tasks(models, torch.device("cpu"))
+    for number, model in enumerate(models):
+        for state in (0, len(model.next_states) - 1):
+            place = number * tasks.states + state
+            moves = tasks.moves.view(-1, 4)[place]
+            assert (moves >> 1).tolist() == (model.next_states[state] + number * tasks.states).tolist()
+            assert (moves & 1).tolist() == model.terminated[state].tolist()
+            assert tasks.model_of(torch.tensor(place)) == number
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: dqn_many([], 1, 10, **CPU), "at least one model"),
+        (lambda: dqn_many([plain(window=3)], 1, 10, **CPU), None),
+        (lambda: dqn_many([plain(), plain(size=4)], 1, 10, **CPU), "model 1"),
+        (lambda: dqn_many([shaped(TablePotential({0: 1.0}), discount=0.99)], 1, 10, **CPU), "discount 0.99"),
+        (lambda: dqn_many([plain()], 1, 10, [DqnOptions()] * 2, **CPU), "1 models but 2 options"),
+        (lambda: dqn_many([plain()] * 2, 1, 10, [DqnOptions(), DqnOptions(batch_size=8)], **CPU), "batch_size"),
+        (lambda: dqn_many([plain()], 1, 10, DqnOptions(train_every=3), **CPU), "train_every"),
+        (lambda: dqn_many([plain()], 0, 10, **CPU), "seeds"),
+        (lambda: DqnOptions(priority=1.5), "priority"),
+        (lambda: DqnOptions(target_every=0), "target_every"),
+    ],
+)
+def test_bad_input_is_told(call, words):
+    if words is None:  # a crop is a square image, too: seen, but not by mistake taken for the whole maze
+        assert call().returns.shape == (1, 1, 2)
+        return
+    with pytest.raises(ValueError, match=words):
+        call()

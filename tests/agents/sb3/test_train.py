@@ -1,0 +1,281 @@
+"""Algorithms of Stable-Baselines3 trained through one function: what they learn, what is recorded, what is refused."""
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+sb3 = pytest.importorskip("stable_baselines3")
+contrib = pytest.importorskip("sb3_contrib")
+
+from stable_baselines3.common.buffers import NStepReplayBuffer  # noqa: E402
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback  # noqa: E402
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize  # noqa: E402
+from tests.agents.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, Hallway  # noqa: E402
+
+from secret_rl.agents.sb3 import train  # noqa: E402
+from secret_rl.envs.triggers import TriggersEnv  # noqa: E402
+from secret_rl.shaping import PotentialShaping, TablePotential, VectorPotentialShaping  # noqa: E402
+from secret_rl.shaping.sb3 import PotentialShapingVecEnv, shape_with  # noqa: E402
+
+POTENTIAL = TablePotential({state: state / 300 for state in range(36)})
+QUICK_DQN = {
+    "learning_starts": 20, "buffer_size": 400, "train_freq": 1, "gradient_steps": 2, "batch_size": 16,
+    "target_update_interval": 40, "learning_rate": 0.01, "exploration_fraction": 0.5, **SMALL,
+}  # fmt: skip
+QUICK_PPO = {"n_steps": 16, "batch_size": 32, "learning_rate": 0.01, **SMALL}
+
+
+def parameters(model):
+    return np.concatenate([p.detach().numpy().ravel() for p in model.policy.parameters()])
+
+
+class Watch(BaseCallback):
+    """What the environments gave, step by step."""
+
+    def __init__(self):
+        super().__init__()
+        self.progress, self.totals, self.shaped = [], None, []
+
+    def _on_step(self):
+        self.progress.append((self.num_timesteps, self.model._current_progress_remaining))
+        rewards, ended = self.locals["rewards"], self.locals["dones"]
+        self.totals = (0 if self.totals is None else self.totals) + rewards.astype(float)
+        self.shaped += self.totals[ended].tolist()
+        self.totals[ended] = 0
+        return True
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        (sb3.DQN, QUICK_DQN),
+        (sb3.DQN, QUICK_DQN | {"n_steps": 3}),
+        (sb3.PPO, QUICK_PPO),
+        (contrib.QRDQN, QUICK_DQN | {"policy_kwargs": {"net_arch": [8], "n_quantiles": 5}}),
+        (sb3.A2C, {"n_steps": 8, "learning_rate": 0.01, **SMALL}),
+    ],
+)
+def test_agents_learn_with_and_without_shaping(algorithm, options):
+    """Down a hallway in three steps: a return of 1, or discount^2."""
+    for shaping in (None, shape_with(TablePotential({1: 0.2, 2: 0.4}))):
+        trained = train(
+            algorithm, Hallway, 1200, discount=0.9, shaping=shaping, n_envs=4, evaluation_episodes=3,
+            evaluate_every=300, **options,
+        )  # fmt: skip
+        curve = trained.curve
+        assert curve.steps[0] == 0 and curve.steps[-1] >= 1200 and len(curve) == 5
+        np.testing.assert_array_equal(curve.returns[-1], [1, 1, 1])
+        np.testing.assert_array_equal(curve.lengths[-1], [3, 3, 3])
+        np.testing.assert_allclose(curve.discounted[-1], 0.9**2)
+        assert trained.model.gamma == 0.9
+        assert set(curve.training_returns) == {0.0, 1.0} and len(curve.training_steps) > 100
+        assert (np.diff(curve.training_steps) >= 0).all() and set(curve.training_lengths) <= {3, 4, 5, 6}
+
+
+def shaped_alone():
+    return PotentialShaping(TriggersEnv(**MAZE), POTENTIAL, 0.95)
+
+
+def shaped_vector():
+    envs = gym.make_vec(TRIGGERS, 3, vectorization_mode="vector_entry_point", autoreset_mode="SameStep", **MAZE)
+    return VectorPotentialShaping(envs, POTENTIAL, 0.95)
+
+
+def normalised(envs, discount):
+    return VecNormalize(PotentialShapingVecEnv(envs, POTENTIAL, discount), norm_obs=False)
+
+
+WAYS = {
+    "around": (lambda: TRIGGERS, {"env_options": MAZE, "shaping": shape_with(POTENTIAL)}),
+    "inside each": (lambda: shaped_alone, {}),
+    "inside a vector": (shaped_vector, {}),
+    "around, then normalised": (lambda: TRIGGERS, {"env_options": MAZE, "shaping": normalised}),
+    "by the user, monitored": (
+        lambda: PotentialShapingVecEnv(VecMonitor(DummyVecEnv([lambda: TriggersEnv(**MAZE)] * 3)), POTENTIAL, 0.95),
+        {},
+    ),
+    "by the user, not monitored": (
+        lambda: PotentialShapingVecEnv(DummyVecEnv([lambda: TriggersEnv(**MAZE)] * 3), POTENTIAL, 0.95),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_returns_are_unshaped_however_the_environments_are_shaped(way):
+    make, options = WAYS[way]
+    watch = Watch()
+    trained = train(
+        sb3.DQN, make(), 600, discount=0.95, n_envs=3, seed=5, callback=watch, evaluate_every=600,
+        evaluation_env=lambda: TriggersEnv(**MAZE), **options, **QUICK_DQN,
+    )  # fmt: skip
+    curve = trained.curve
+    logged = [entry["r"] for entry in trained.model.ep_info_buffer]
+    assert logged == curve.training_returns[-len(logged) :].tolist()
+    assert set(curve.training_returns) <= {-1.0, 0.0, 1.0} and len(set(curve.training_returns)) > 1
+    assert len(curve.training_returns) > 60
+    if "normalised" not in way:
+        np.testing.assert_allclose(curve.training_shaped_returns, watch.shaped, atol=1e-5)
+    assert not np.allclose(curve.training_shaped_returns, curve.training_returns)
+
+
+def test_evaluation_is_unshaped_where_the_environments_arrive_shaped():
+    curve = train(sb3.DQN, shaped_alone, 600, discount=0.95, n_envs=2, evaluation_episodes=4, **QUICK_DQN).curve
+    assert set(curve.returns.ravel()) <= {-1.0, 0.0, 1.0}
+
+
+def test_evaluations_change_nothing_and_seeds_decide():
+    options = {"env_options": MAZE, "n_envs": 2, "evaluation_episodes": 2, **QUICK_DQN}
+    often = train(sb3.DQN, TRIGGERS, 300, evaluate_every=10, evaluation_epsilon=0.5, seed=1, **options)
+    never = train(sb3.DQN, TRIGGERS, 300, evaluate_every=0, seed=1, **options)
+    other = train(sb3.DQN, TRIGGERS, 300, evaluate_every=0, seed=2, **options)
+    np.testing.assert_array_equal(parameters(often.model), parameters(never.model))
+    np.testing.assert_array_equal(often.curve.training_returns, never.curve.training_returns)
+    assert not np.array_equal(parameters(often.model), parameters(other.model))
+    assert len(never.curve) == 0 and len(often.curve) == 31 and often.curve.steps.tolist() == list(range(0, 310, 10))
+    with pytest.raises(ValueError, match="no evaluation"):
+        never.curve.area()
+    again = train(sb3.DQN, TRIGGERS, 300, evaluate_every=100, evaluation_epsilon=0.5, seed=1, **options)
+    np.testing.assert_array_equal(again.curve.lengths, often.curve.lengths[::10])
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [(sb3.DQN, QUICK_DQN), (sb3.PPO, QUICK_PPO)])
+def test_schedules_refer_to_the_whole_of_training(algorithm, options, tmp_path):
+    """Not to the parts between checkpoints; and the last evaluation comes after the last update."""
+    watch = Watch()
+    trained = train(
+        algorithm, Hallway, 640, n_envs=2, callback=watch, evaluate_every=0, folder=tmp_path, checkpoint_every=160,
+        **options,
+    )  # fmt: skip
+    told = np.array(watch.progress)
+    step = 2 if algorithm is sb3.DQN else 32  # known a step, or a rollout, later
+    np.testing.assert_allclose(told[1:, 1], 1 - (told[1:, 0] - 2) // step * step / 640)
+    assert trained.model._current_progress_remaining == 0
+    if algorithm is sb3.DQN:
+        assert trained.model.exploration_rate == pytest.approx(0.05)
+
+
+def test_callbacks_are_passed_on_and_may_save_or_end_the_training(tmp_path):
+    saving = CheckpointCallback(100, tmp_path / "saved")
+    options = {"n_envs": 1, "evaluate_every": 0, **QUICK_DQN}
+    trained = train(
+        sb3.DQN, Hallway, 300, callback=[saving, lambda told, _: told["num_collected_steps"] > 0], **options
+    )
+    loaded = sb3.DQN.load(tmp_path / "saved" / "rl_model_200_steps.zip", env=Hallway())
+    loaded.learn(20)
+    assert loaded._current_progress_remaining == 0, "what training needed is not in what was saved"
+    trained.model.learn(20)
+    assert trained.model._current_progress_remaining == 0, "nor in the model afterwards"
+
+    stop = {"callback": lambda _, __: False, "folder": tmp_path / "folder", "checkpoint_every": 100}
+    stopped = train(sb3.DQN, Hallway, 300, **stop, **options | {"evaluate_every": 50})
+    assert stopped.curve.steps.tolist() == [0, 1] and stopped.model.num_timesteps == 1
+    assert train(sb3.DQN, Hallway, 300, **stop, **options | {"evaluate_every": 50}).model.num_timesteps == 1
+
+
+def test_options_are_not_written_into():
+    options = {"policy_kwargs": {"net_arch": [8]}}
+    train(sb3.SAC, "Pendulum-v1", 10, n_envs=1, evaluate_every=0, buffer_size=10, device="cpu", **options)
+    assert options == {"policy_kwargs": {"net_arch": [8]}}
+
+
+def test_logs_for_tensorboard(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    trained = train(
+        sb3.DQN, TRIGGERS, 300, env_options=MAZE, shaping=shape_with(POTENTIAL), tensorboard=tmp_path, n_envs=2,
+        evaluate_every=100, evaluation_episodes=2, discount=0.9, **QUICK_DQN,
+    )  # fmt: skip
+    events = accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    evaluated = events.Scalars("secret/evaluation_return")
+    assert [event.step for event in evaluated] == trained.curve.steps.tolist()
+    np.testing.assert_allclose([event.value for event in evaluated], trained.curve.returns.mean(1))
+    curve = trained.curve
+    for tag, values in (
+        ("rollout/ep_rew_mean", curve.training_returns),
+        ("secret/shaped_return_mean", curve.training_shaped_returns),
+    ):
+        last = events.Scalars(tag)[-1]
+        before = values[curve.training_steps <= last.step]
+        # two episodes may end in one step, and the log be written between them
+        assert min(abs(last.value - before[:n].mean()) for n in (len(before), len(before) - 1)) < 1e-5
+
+
+def test_progress_is_shown(capfd):
+    train(sb3.PPO, Hallway, 64, n_envs=2, progress=True, evaluation_episodes=1, **QUICK_PPO)
+    assert "64/64" in capfd.readouterr().err
+
+
+def test_a_discount_that_differs_is_named():
+    for env, options in (
+        (shaped_alone, {}),
+        (shaped_vector(), {"evaluate_every": 0}),
+        (TRIGGERS, {"env_options": MAZE, "shaping": lambda envs, _: PotentialShapingVecEnv(envs, POTENTIAL, 0.95)}),
+        (shaped_alone, {"shaping": shape_with(TablePotential({0: 1.0}))}),
+    ):
+        with pytest.raises(ValueError, match=r"shaped with discount 0.95, but the agent learns with 0.9"):
+            train(sb3.DQN, env, 10, discount=0.9, n_envs=2, **options, **QUICK_DQN)
+    with pytest.raises(ValueError, match="give discount instead of gamma=0.5"):
+        train(sb3.DQN, Hallway, 10, gamma=0.5)
+    buffer = {"replay_buffer_class": NStepReplayBuffer, "replay_buffer_kwargs": {"n_steps": 2, "gamma": 0.5}}
+    with pytest.raises(ValueError, match="replay buffer has gamma 0.5, but the agent discounts by 0.9"):
+        train(sb3.DQN, Hallway, 10, discount=0.9, **buffer, **QUICK_DQN)
+    with pytest.raises(ValueError, match="ARS does not discount"):
+        train(contrib.ARS, Hallway, 10, policy="LinearPolicy", shaping=shape_with(POTENTIAL), n_envs=1)
+
+
+def test_rewards_that_are_normalised_before_shaping_are_refused():
+    inside = VecMonitor(DummyVecEnv([lambda: TriggersEnv(**MAZE)]))
+    shaping = {"shaping": shape_with(POTENTIAL), "evaluate_every": 0}
+    with pytest.raises(ValueError, match="Put VecNormalize outside"):
+        train(sb3.DQN, VecNormalize(inside), 10, **shaping, **QUICK_DQN)
+    with pytest.raises(ValueError, match="Put VecNormalize outside"):
+        train(sb3.DQN, VecFrameStack(VecNormalize(inside), 2), 10, **shaping, **QUICK_DQN)
+    with pytest.warns(UserWarning, match="observations that VecNormalize changes"):
+        train(sb3.DQN, VecNormalize(inside, norm_reward=False), 10, **shaping, **QUICK_DQN)
+    with pytest.raises(ValueError, match="put a VecMonitor inside it"):
+        train(sb3.DQN, VecNormalize(inside.venv), 10, evaluate_every=0, **QUICK_DQN)
+    unshaped = train(sb3.DQN, VecNormalize(inside), 40, evaluate_every=0, **QUICK_DQN)
+    assert set(unshaped.curve.training_returns) <= {-1.0, 0.0, 1.0}
+
+
+def test_bad_input_is_named():
+    envs = DummyVecEnv([Hallway])
+    with pytest.raises(ValueError, match="give evaluation_env"):
+        train(sb3.DQN, envs, 10)
+    with pytest.raises(ValueError, match="learns with observation_space .* evaluation_env has"):
+        train(sb3.DQN, envs, 10, evaluation_env="CartPole-v1")
+    with pytest.raises(ValueError, match="SameStep"):
+        train(sb3.DQN, gym.make_vec(TRIGGERS, 2, vectorization_mode="vector_entry_point"), 10, evaluate_every=0)
+    with pytest.raises(ValueError, match="need an environment id"):
+        train(sb3.DQN, Hallway, 10, env_options={"size": 3})
+    with pytest.raises(TypeError, match="must be a class of Stable-Baselines3"):
+        train("DQN", Hallway, 10)
+    with pytest.raises(TypeError, match="return a VecEnv, got int"):
+        train(sb3.DQN, Hallway, 10, shaping=lambda *_: 3)
+    for name, value in (
+        ("steps", 0),
+        ("n_envs", 1.5),
+        ("evaluation_episodes", 0),
+        ("seed", -1),
+        ("evaluate_every", -1),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be a whole number of at least"):
+            train(**{"algorithm": sb3.DQN, "env": Hallway, "steps": 10, name: value})
+    with pytest.raises(ValueError, match="discount must be in"):
+        train(sb3.DQN, Hallway, 10, discount=1.5)
+    with pytest.raises(ValueError, match="evaluation_epsilon must be in"):
+        train(sb3.DQN, Hallway, 10, evaluation_epsilon=2)
+
+
+def test_the_missing_extra_is_named():
+    code = (
+        "import sys; sys.modules['stable_baselines3'] = None\n"
+        "import secret_rl.agents\n"
+        "try:\n    import secret_rl.agents.sb3\nexcept ModuleNotFoundError as e:\n    print(e)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "secret-rl[sb3]" in done.stdout
