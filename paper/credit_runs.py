@@ -118,13 +118,12 @@ def run(result: Result, command: str, device: str = "auto") -> Path:
 
 def fitted(cell: Cell, seed: int, device: str = "auto") -> srl.Secret:
     """The credit model of a cell, fitted if it is not there yet."""
-    data = cell.source.load()
-    if cell.episodes is not None:
-        data = data[: cell.episodes]
+    episodes = cell.source.episodes if cell.episodes is None else cell.episodes
     options = "".join(f"-{key}={value}" for key, value in sorted(cell.options.items()))
-    path = cell.variant is None and MODELS / f"{cell.source.name}-first{len(data)}{options}-seed{seed}.safetensors"
+    path = cell.variant is None and MODELS / f"{cell.source.name}-first{episodes}{options}-seed{seed}.safetensors"
     if path and path.is_file():
         return srl.Secret.load(path, device=device)
+    data = cell.source.load()[:episodes]
     secret = srl.Secret(seed=seed, device=device, **cell.options)
     with warnings.catch_warnings(), predictor(cell.variant):
         warnings.simplefilter("ignore", CollapseWarning)  # counted in the tables

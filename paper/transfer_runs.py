@@ -20,7 +20,6 @@ from secret_rl.envs.tabular import TabularModel, best_return
 from secret_rl.evaluation import LearningCurves, compare
 from secret_rl.files import replace_text
 from secret_rl.progress import progress_bar
-from secret_rl.report.learning_curves import save_learning_curves
 from secret_rl.shaping import PotentialRangeWarning
 
 CURVES = Path("runs/paper/curves")
@@ -119,10 +118,11 @@ def _learn(panel: Transfer) -> tuple[LearningCurves, dict[str, Any]]:
                 env_options=panel.options(maze), progress=False,
             )  # fmt: skip
             plain: TabularModel = env.unwrapped.tabular()  # type: ignore[attr-defined]
-            optimal[maze], successes[maze] = best_return(plain, DISCOUNT), data.successful.mean()
+            optimal[maze], successes[maze] = best_return_of(plain), data.successful.mean()
             adapted = None
             if any(name in ADAPTED for name in panel.conditions):  # once a maze: it takes longer than all else
-                adapted = _adapted(panel, maze, secrets[maze % len(secrets)], data)
+                kind = (panel.size, panel.triggers, panel.prizes, panel.inverted)
+                adapted = adapted_to(kind, HELD_OUT_LAYOUTS + maze, secrets[maze % len(secrets)], data)
             for seed in range(panel.seeds):
                 potentials = _potentials(panel.conditions, data, secrets[seed % len(secrets)], adapted)
                 models = [_shaped(env, plain, potential) for potential in potentials.values()]
@@ -142,15 +142,23 @@ def _learn(panel: Transfer) -> tuple[LearningCurves, dict[str, Any]]:
     }
 
 
-def _adapted(panel: Transfer, maze: int, secret: srl.Secret, data: srl.Trajectories) -> srl.Secret | None:
-    """The model fine-tuned to a maze; None where its trajectories hold no positive reward to learn from."""
+def best_return_of(model: TabularModel) -> float:
+    """The largest discounted return of a maze."""
+    return best_return(model, DISCOUNT)
+
+
+def adapted_to(
+    kind: tuple[int, int, int, bool], layout: int, secret: srl.Secret, data: srl.Trajectories
+) -> srl.Secret | None:
+    """The model fine-tuned to a maze; None where its trajectories hold no positive reward to learn from.
+
+    ``kind`` is the size of the maze, its triggers and prizes, and whether its controls are inverted.
+    """
     if not data.successful.any():
         return None
-    kind = f"{panel.size}x{panel.size}-{panel.triggers}t{panel.prizes}p{'-inverted' * panel.inverted}"
-    path = (
-        credit_runs.MODELS
-        / f"adapted-{kind}-layout{HELD_OUT_LAYOUTS + maze}-n{len(data)}-seed{secret.seed}.safetensors"
-    )
+    size, triggers, prizes, inverted = kind
+    name = f"{size}x{size}-{triggers}t{prizes}p{'-inverted' * inverted}-layout{layout}"
+    path = credit_runs.MODELS / f"adapted-{name}-n{len(data)}-seed{secret.seed}.safetensors"
     if path.is_file():
         return srl.Secret.load(path, device="cpu")
     with warnings.catch_warnings():
@@ -259,6 +267,8 @@ def table(result: TransferResult) -> Path:
 
 def figure(result: TransferResult) -> list[Path]:
     """The learning curves; nothing where those of a panel are not on this machine."""
+    from secret_rl.report.learning_curves import save_learning_curves  # so that runs need no pictures
+
     if not all(result.curves(panel).is_file() for panel in result.panels):
         return []
     panels = {panel.label: LearningCurves.load(result.curves(panel)) for panel in result.panels}

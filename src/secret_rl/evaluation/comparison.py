@@ -74,6 +74,8 @@ class Comparison:
     threshold: str | None
     """In words; None if there is none."""
     bootstrap: Bootstrap
+    unit: str = "episodes"
+    """What the points of a learning curve are."""
 
     def __getitem__(self, name: str) -> ComparedCondition:
         if name not in self.conditions:
@@ -122,7 +124,7 @@ class Comparison:
     def _notes(self) -> list[str]:
         drawn = {"both": "mazes and seeds", "mazes": "mazes", "seeds": "seeds within mazes"}[self.bootstrap.resample]
         notes = [
-            f"{self.mazes:,} mazes x {self.seeds:,} seeds x {self.episodes:,} episodes; "
+            f"{self.mazes:,} mazes x {self.seeds:,} seeds x {self.episodes:,} {self.unit}; "
             "unshaped discounted return, mean over training, then over runs.",
             f"{self.bootstrap.confidence:.0%} bootstrap intervals over {drawn} ({self.bootstrap.draws:,} draws); "
             f"ratio and P(improvement) paired with {self.baseline} over mazes and seeds.",
@@ -140,11 +142,12 @@ def compare(
     fraction: float | None = None,
     window: int = 10,
     bootstrap: Bootstrap = BOOTSTRAP,
+    unit: str = "episodes",
 ) -> Comparison:
     """Put every condition beside the baseline.
 
     With a ``threshold``, or a ``fraction`` of ``curves.optimal``, times to reach it are told too: of the mean over
-    ``window`` episodes.
+    ``window`` episodes. ``unit`` says what the points of the curves are where they are not episodes.
 
     >>> rng = np.random.default_rng(0)
     >>> slow, fast = (rng.normal(level, 0.1, (30, 5, 100)) for level in (0.2, 0.6))
@@ -161,7 +164,7 @@ def compare(
         rows = {name: {**row, **times[name]} for name, row in rows.items()}
         told = _threshold_in_words(threshold, fraction, window)
     conditions = {name: ComparedCondition(name, **row) for name, row in rows.items()}
-    return Comparison(conditions, baseline, curves.mazes, curves.seeds, curves.episodes, told, bootstrap)
+    return Comparison(conditions, baseline, curves.mazes, curves.seeds, curves.episodes, told, bootstrap, unit)
 
 
 def _estimates(curves: LearningCurves, baseline: str, bootstrap: Bootstrap) -> dict[str, dict[str, Any]]:

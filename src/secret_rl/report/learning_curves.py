@@ -80,11 +80,14 @@ def plot_learning_curves(
     bootstrap: Bootstrap = BOOTSTRAP,
     styles: Mapping[str, Style] | None = None,
     columns: int = 3,
+    spacing: int = 1,
+    xlabel: str = "episodes",
 ) -> Figure:
     """A figure of returns over episodes with pointwise intervals, one panel or one for each title.
 
     Each point is over the last ``window`` episodes; see ``secret_rl.evaluation.aggregate``. ``styles`` replace those
-    of ``condition_styles``. The legend stands below, once for all panels.
+    of ``condition_styles``. Points that are not episodes but tests, some steps apart, have that ``spacing`` and
+    another ``xlabel``. The legend stands below, once for all panels.
     """
     titled = {"": panels} if isinstance(panels, LearningCurves) else dict(panels)
     if not titled:
@@ -101,8 +104,11 @@ def plot_learning_curves(
     figure = Figure(figsize=(1.2 + 4.2 * across, 0.8 + 3.0 * down), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False).ravel()
     for axes, (title, curves) in zip(grid, titled.items(), strict=False):
-        _draw_panel(axes, curves, looks, window=window, points=points, statistic=statistic, bootstrap=bootstrap)
+        _draw_panel(
+            axes, curves, looks, spacing, window=window, points=points, statistic=statistic, bootstrap=bootstrap
+        )
         axes.set_title(title)
+        axes.set_xlabel(xlabel)
     for axes in grid[len(titled) :]:
         axes.remove()
     for axes in grid[: len(titled) : across]:
@@ -114,15 +120,15 @@ def plot_learning_curves(
     return figure
 
 
-def _draw_panel(axes: Axes, curves: LearningCurves, looks: Mapping[str, Style], **how: Any) -> None:
+def _draw_panel(axes: Axes, curves: LearningCurves, looks: Mapping[str, Style], spacing: int, **how: Any) -> None:
     for name in looks:
         if name not in curves.returns:
             continue
         curve, look = aggregate(curves[name], **how), looks[name]
-        axes.plot(curve.episodes, curve.value, color=look.color, linestyle=look.dashes, linewidth=1.6, label=name)
-        axes.fill_between(curve.episodes, curve.low, curve.high, color=look.color, alpha=0.18, linewidth=0)
-    axes.set_xlabel("episodes")
-    axes.set_xlim(0, curves.episodes)
+        places = curve.episodes * spacing
+        axes.plot(places, curve.value, color=look.color, linestyle=look.dashes, linewidth=1.6, label=name)
+        axes.fill_between(places, curve.low, curve.high, color=look.color, alpha=0.18, linewidth=0)
+    axes.set_xlim(0, curves.episodes * spacing)
     axes.grid(alpha=0.3, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
 

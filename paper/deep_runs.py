@@ -1,0 +1,328 @@
+"""What the paper's results with deep agents share: conditions, held-out mazes, one batch of learners, tables."""
+
+import json
+import platform
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+import secret_rl as srl
+from paper.credit_runs import RESULTS, Cell, fitted
+from paper.transfer_runs import CURVES, HELD_OUT_LAYOUTS, adapted_to, best_return_of
+from secret_rl.agents.dqn import DqnCurves, DqnOptions, dqn_many
+from secret_rl.envs import TRIGGERS_ID
+from secret_rl.envs.tabular import TabularModel
+from secret_rl.evaluation import LearningCurves, compare
+from secret_rl.files import replace_text
+from secret_rl.views import CenteredView
+
+SOURCE_LAYOUTS = 500_000  # first of the mazes that agents whose weights are transferred were trained in
+CREDIT_VIEW = CenteredView(3)  # of the whole maze that agents see, what the credit model does
+TEST_EVERY = 5_000
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What an agent is given beside the task."""
+
+    label: str
+    potential: str | None = None
+    """A kind of ``estimate_potential``, "OnlineCredit" or "learned"; with ", adapted": of the adapted model."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of ``DqnOptions``."""
+    transferred: bool = False
+    """Start from the weights of an agent that was trained in source mazes."""
+    scale: float = 0.3
+    """Of OnlineCredit."""
+
+
+@dataclass(frozen=True)
+class Deep:
+    """One panel: where credit was learned, and the mazes it is taken to."""
+
+    label: str
+    source: Cell
+    triggers: int
+    prizes: int
+    inverted: bool
+    conditions: Sequence[Condition]
+    steps: int
+    mazes: int = 8
+    seeds: int = 3
+    size: int = 8
+    target_trajectories: int = 1_000
+    models: int = 5
+    """Credit models of as many seeds; maze ``m`` has model ``m``, modulo their number."""
+    source_mazes: int = 64
+    source_steps: int = 150_000
+    first_layout: int = HELD_OUT_LAYOUTS
+    agent: str = "DQN, batched"
+    """Or an algorithm of Stable-Baselines3: "DQN", "PPO"."""
+
+    def env(self, layout: int, **changes: Any) -> dict[str, Any]:
+        """Options of a maze in which the whole state is observed."""
+        options = {"size": self.size, "triggers": self.triggers, "prizes": self.prizes, "inverted": self.inverted}
+        return options | {"window": None, "layout_seed": layout} | changes
+
+    def layout(self, maze: int) -> int:
+        """The layout of a target maze."""
+        return self.first_layout + maze
+
+
+@dataclass(frozen=True)
+class DeepResult:
+    """A figure of the paper."""
+
+    name: str
+    title: str
+    panels: Sequence[Deep]
+    note: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Where the numbers are kept."""
+        return RESULTS / f"{self.name}.json"
+
+    def curves(self, panel: Deep) -> Path:
+        """Where the learning curves of a panel are kept."""
+        return CURVES / self.name / f"{panel.label.replace(' ', '-')}.npz"
+
+
+def run(result: DeepResult, command: str, device: str = "auto") -> Path:
+    """Let every agent learn; panels that are there already are kept. Panels of as many steps share one batch."""
+    record: dict[str, Any] = {"panels": []}
+    if result.path.is_file():
+        record = json.loads(result.path.read_text(encoding="utf-8"))
+    known = [entry["settings"] for entry in record["panels"]]
+    missing = [p for p in result.panels if settings_of(p) not in known or not result.curves(p).is_file()]
+    for agent, steps in sorted({(panel.agent, panel.steps) for panel in missing}):
+        together = [panel for panel in missing if (panel.agent, panel.steps) == (agent, steps)]
+        learn = _learn_batched if agent == Deep.agent else _learn_each
+        for panel, (learned, about) in zip(together, learn(together, device), strict=True):
+            result.curves(panel).parent.mkdir(parents=True, exist_ok=True)
+            learned.save(result.curves(panel))
+            record["panels"] = [entry for entry in record["panels"] if entry["label"] != panel.label]
+            entry = {"label": panel.label, "settings": settings_of(panel), **about, **_compared(learned, panel)}
+            record["panels"].append(entry)
+            record |= {"command": command, "date": datetime.now(UTC).date().isoformat()}
+            replace_text(result.path, json.dumps(record, indent=1) + "\n")
+            rows = entry["beside_first"]["conditions"]
+            told = ", ".join(f"{name} {row['area']['value']:.3f}" for name, row in rows.items())
+            print(f"  {panel.label}: {told}", flush=True)
+    return result.path
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    models: list[TabularModel]  # conditions x mazes
+    options: list[DqnOptions]
+    initial: list[Any]
+    optimal: np.ndarray  # (mazes,)
+    about: dict[str, Any]
+
+
+def _prepare(panel: Deep, device: str) -> _Prepared:
+    """Every condition in every maze as a task, with its potential."""
+    secrets = [fitted(panel.source, seed, device) for seed in range(panel.models)]
+    tasks: dict[str, list[TabularModel]] = {condition.label: [] for condition in panel.conditions}
+    successes = []
+    for maze in range(panel.mazes):
+        options = panel.env(panel.layout(maze))
+        data = target_data(panel, maze)
+        successes.append(float(data.successful.mean()))
+        potentials = Potentials(panel, maze, data, secrets[maze % len(secrets)])
+        for condition in panel.conditions:
+            env = gym.make(TRIGGERS_ID, **options)
+            potential = potentials.of(condition)
+            discount = DqnOptions(**condition.options).discount
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
+                shaped = srl.PotentialShaping(env, potential or srl.NoPotential(), discount)
+            tasks[condition.label].append(shaped.tabular())
+    weights = None
+    if any(condition.transferred for condition in panel.conditions):
+        weights = _source_agents(panel, device)
+    plain = next(iter(tasks.values()))
+    return _Prepared(
+        [model for models in tasks.values() for model in models],
+        [DqnOptions(**c.options) for c in panel.conditions for _ in range(panel.mazes)],
+        [weights if c.transferred else None for c in panel.conditions for _ in range(panel.mazes)],
+        np.array([best_return_of(model) for model in plain]),
+        {
+            "successful_target_trajectories": float(np.mean(successes)),
+            "mazes_without_success": sum(share == 0 for share in successes),
+        },
+    )
+
+
+def target_data(panel: Deep, maze: int) -> srl.Trajectories:
+    """Random play in a target maze, the whole state observed."""
+    layout = panel.layout(maze)
+    return srl.collect(
+        TRIGGERS_ID, panel.target_trajectories, seed=layout, env_options=panel.env(layout), progress=False
+    )
+
+
+class Potentials:
+    """The potentials of one maze, each made once."""
+
+    def __init__(self, panel: Deep, maze: int, data: srl.Trajectories, secret: srl.Secret) -> None:
+        self._panel, self._maze, self._data, self._secret = panel, maze, data, secret
+        self._seen = srl.apply_view(data, CREDIT_VIEW)
+        self._made: dict[str, Any] = {}
+
+    def of(self, condition: Condition) -> Any:
+        """The potential of a condition; None is no shaping, also where the data hold nothing to estimate from."""
+        name = condition.potential
+        if name is None:
+            return None
+        if name == "OnlineCredit":
+            return srl.OnlineCredit(self._secret, observation=CREDIT_VIEW, scale=condition.scale)
+        if name not in self._made:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # few rewards, zero coverage: the curves tell
+                self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> Any:
+        kind, _, adapted = name.partition(", ")
+        if not self._data.successful.any():
+            return None
+        secret = self._secret
+        if adapted:
+            kind_of_maze = (self._panel.size, self._panel.triggers, self._panel.prizes, self._panel.inverted)
+            secret = adapted_to(kind_of_maze, self._panel.layout(self._maze), secret, self._seen)
+        discount = DqnOptions().discount
+        if kind == "learned":
+            return srl.learn_potential(
+                self._data, secret.attribute(self._seen), "pending", discount=discount, progress=False
+            )
+        credit = None if kind == "value" else secret.attribute(self._seen)
+        return srl.estimate_potential(self._data, credit, kind, discount=discount)
+
+
+def _source_agents(panel: Deep, device: str) -> Any:
+    """(seeds, parameters) agents that learned in other mazes, of the source's kind."""
+    mazes = [
+        gym.make(TRIGGERS_ID, **panel.env(SOURCE_LAYOUTS + maze, inverted=False)).unwrapped.tabular()  # type: ignore[attr-defined]
+        for maze in range(panel.source_mazes)
+    ]
+    learned = dqn_many([mazes], panel.seeds, panel.source_steps, seed=1, test_every=panel.source_steps, device=device)
+    return learned.weights[0]
+
+
+def _learn_batched(panels: Sequence[Deep], device: str) -> list[tuple[LearningCurves, dict[str, Any]]]:
+    """All learners of all panels in one batch."""
+    prepared = [_prepare(panel, device) for panel in panels]
+    joined: DqnCurves = dqn_many(
+        [model for part in prepared for model in part.models], panels[0].seeds, panels[0].steps,
+        [options for part in prepared for options in part.options],
+        initial=[weights for part in prepared for weights in part.initial], test_every=TEST_EVERY, device=device,
+    )  # fmt: skip
+    on_gpu = torch.cuda.is_available() and device in ("auto", "cuda")
+    named = torch.cuda.get_device_name() if on_gpu else f"{platform.machine()} CPU"
+    found, first = [], 0
+    for panel, part in zip(panels, prepared, strict=True):
+        returns = {}
+        for condition in panel.conditions:
+            returns[condition.label] = joined.discounted[first : first + panel.mazes].astype(np.float64)
+            first += panel.mazes
+        about = {"machine": f"{named}, PyTorch {torch.__version__}", **part.about}
+        found.append((_curves(panel, returns, part.optimal), about))
+    return found
+
+
+def _learn_each(panels: Sequence[Deep], device: str) -> list[tuple[LearningCurves, dict[str, Any]]]:  # noqa: ARG001
+    """Agents of Stable-Baselines3, one process each."""
+    from paper.sb3_runs import learn
+
+    found = []
+    for panel in panels:
+        returns, about = learn(panel)
+        found.append((_curves(panel, returns, None), about))
+    return found
+
+
+def _curves(panel: Deep, returns: dict[str, Any], optimal: Any) -> LearningCurves:
+    needed = [condition.label for condition in panel.conditions if _is_estimated(condition)]
+    return LearningCurves(returns, optimal=optimal, collected=dict.fromkeys(needed, panel.target_trajectories))
+
+
+def _is_estimated(condition: Condition) -> bool:
+    """Whether its potential is made from target trajectories."""
+    return condition.potential not in (None, "OnlineCredit")
+
+
+def _compared(curves: LearningCurves, panel: Deep) -> dict[str, Any]:
+    """The comparison with the first condition, over all of training."""
+    unit = f"tests, one every {TEST_EVERY:,} steps"
+    compared = compare(curves, panel.conditions[0].label, unit=unit)
+    return {"beside_first": compared.to_json(), "table": compared.to_markdown()}
+
+
+def settings_of(panel: Deep) -> dict[str, Any]:
+    """What a panel depends on, as JSON gives it back."""
+    content = asdict(replace(panel, source=None)) | {  # type: ignore[arg-type]
+        "source": {"mazes": asdict(panel.source.source), "options": dict(panel.source.options)},
+        "source_layouts": SOURCE_LAYOUTS,
+        "options": asdict(DqnOptions()),
+    }
+    return json.loads(json.dumps(content))
+
+
+def table(result: DeepResult) -> Path:
+    """Every panel's comparison, as Markdown."""
+    record = json.loads(result.path.read_text(encoding="utf-8"))
+    lines = [f"# {result.title}", "", *([result.note, ""] if result.note else [])]
+    for panel in result.panels:
+        entry = next((e for e in record["panels"] if e["settings"] == settings_of(panel)), None)
+        lines += [f"## {panel.label}", ""]
+        if entry is None:
+            lines += ["not run", ""]
+            continue
+        lines += [entry["table"].rstrip(), ""]
+        told = f"{panel.steps:,} steps of training."
+        if any(_is_estimated(condition) for condition in panel.conditions):
+            told += (
+                f" {panel.target_trajectories:,} target trajectories of random play per maze for the potentials that "
+                f"are estimated, {entry['successful_target_trajectories']:.1%} of them successful; "
+                f"{entry['mazes_without_success']} of {panel.mazes} mazes without any, where those are 0."
+            )
+        lines += [told, ""]
+    machines = sorted({entry["machine"] for entry in record["panels"]})
+    lines += [f"`{record['command']}`, {record['date']}, {'; '.join(machines)}.", ""]
+    path = RESULTS / f"{result.name}.md"
+    replace_text(path, "\n".join(lines))
+    return path
+
+
+def figure(result: DeepResult) -> list[Path]:
+    """The learning curves; nothing where those of a panel are not on this machine."""
+    from secret_rl.report.learning_curves import save_learning_curves  # so that runs need no pictures
+
+    if not all(result.curves(panel).is_file() for panel in result.panels):
+        return []
+    panels = {panel.label: LearningCurves.load(result.curves(panel)) for panel in result.panels}
+    return list(save_learning_curves(panels, RESULTS / result.name, spacing=TEST_EVERY, xlabel="steps"))
+
+
+def make(result: DeepResult, command: str, analyse_only: bool) -> list[str]:
+    """Run, and write the table and the figure."""
+    if not analyse_only:
+        run(result, command)
+    return [str(path) for path in (table(result), *figure(result))]
+
+
+def quickly(panels: Sequence[Deep], quick: bool) -> Sequence[Deep]:
+    """Two mazes, one seed, few steps, for a quick look."""
+    if not quick:
+        return panels
+    small = {"mazes": 2, "seeds": 1, "models": 1, "steps": 10_000, "source_steps": 5_000, "target_trajectories": 300}
+    return [replace(panel, **small) for panel in panels]

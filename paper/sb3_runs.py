@@ -1,0 +1,79 @@
+"""The paper's tasks with agents of Stable-Baselines3: one process for each maze, condition and seed."""
+
+import os
+import platform
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import secret_rl as srl
+from paper.credit_runs import fitted
+from paper.deep_runs import TEST_EVERY, Deep, Potentials, target_data
+from secret_rl.agents.dqn import DqnOptions
+from secret_rl.agents.sb3 import SmallConvolutions, paper_dqn
+from secret_rl.envs import TRIGGERS_ID
+
+TEST_DISCOUNT = 0.99  # of the returns that are told, whatever the agents' own
+# Chosen in other mazes, with credit; with less entropy all agents soon stop touching prizes.
+PPO_OPTIONS: dict[str, Any] = {
+    "n_envs": 16,
+    "n_steps": 64,
+    "batch_size": 256,
+    "n_epochs": 4,
+    "ent_coef": 0.05,
+    "learning_rate": 0.001,
+    "discount": 0.95,
+    "policy": "CnnPolicy",
+    "policy_kwargs": {"features_extractor_class": SmallConvolutions, "net_arch": [64]},
+}
+
+
+def learn(panel: Deep) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
+    """Condition -> (mazes, seeds, tests) returns, and what they were made with."""
+    jobs = [
+        (panel, condition, maze, seed)
+        for condition in range(len(panel.conditions))
+        for maze in range(panel.mazes)
+        for seed in range(panel.seeds)
+    ]
+    workers = max(1, (os.cpu_count() or 1) - 1)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        curves = np.array(list(pool.map(_one, *zip(*jobs, strict=True))))
+    by_condition = curves.reshape(len(panel.conditions), panel.mazes, panel.seeds, -1)
+    returns = {condition.label: found for condition, found in zip(panel.conditions, by_condition, strict=True)}
+    successes = [float(target_data(panel, maze).successful.mean()) for maze in range(panel.mazes)]
+    return returns, {
+        "machine": f"{platform.machine()} CPU, PyTorch {torch.__version__}",
+        "successful_target_trajectories": float(np.mean(successes)),
+        "mazes_without_success": sum(share == 0 for share in successes),
+    }
+
+
+def _one(panel: Deep, condition_number: int, maze: int, seed: int) -> NDArray[np.float64]:
+    """(tests,) mean discounted return of one agent."""
+    import stable_baselines3
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
+    condition = panel.conditions[condition_number]
+    potential = None
+    if condition.potential is not None:
+        secret = fitted(panel.source, maze % panel.models, "cpu")
+        potential = Potentials(panel, maze, target_data(panel, maze), secret).of(condition)
+    options = PPO_OPTIONS if panel.agent == "PPO" else paper_dqn(panel.steps)
+    priority = condition.options.get("priority", DqnOptions.priority)
+    if priority:
+        options |= {"replay_buffer_class": srl.ShapedReplayBuffer, "replay_buffer_kwargs": {"priority": priority}}
+    trained = srl.train(
+        getattr(stable_baselines3, panel.agent), TRIGGERS_ID, panel.steps, env_options=panel.env(panel.layout(maze)),
+        shaping=None if potential is None else srl.shape_with(potential), seed=seed, evaluate_every=TEST_EVERY,
+        evaluation_episodes=4, device="cpu", progress=False, **options,
+    )  # fmt: skip
+    # With one prize, the only reward of an episode comes with its last step.
+    returns, lengths = trained.curve.returns, trained.curve.lengths
+    return np.where(returns == 0, 0.0, returns * TEST_DISCOUNT ** (lengths - 1)).mean(1)
