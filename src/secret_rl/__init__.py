@@ -9,21 +9,35 @@ from secret_rl.version import VERSION
 if TYPE_CHECKING:
     from secret_rl.agents import LearningCurve as LearningCurve
     from secret_rl.agents import QLearning as QLearning
+    from secret_rl.agents.sb3 import DeepCurve as DeepCurve
+    from secret_rl.agents.sb3 import ShapedReplayBuffer as ShapedReplayBuffer
+    from secret_rl.agents.sb3 import paper_dqn as paper_dqn
+    from secret_rl.agents.sb3 import train as train
     from secret_rl.credit import Attributions as Attributions
     from secret_rl.credit import Secret as Secret
     from secret_rl.credit import adapt as adapt
+    from secret_rl.envs.sb3 import GymnasiumVecEnv as GymnasiumVecEnv
+    from secret_rl.envs.sb3 import sb3_envs as sb3_envs
     from secret_rl.evaluation import compare as compare
     from secret_rl.evaluation import credit_quality as credit_quality
+    from secret_rl.online import OnlineSecret as OnlineSecret
+    from secret_rl.online import learn_online as learn_online
+    from secret_rl.online.sb3 import OnlineSecretCallback as OnlineSecretCallback
     from secret_rl.shaping import Cells as Cells
+    from secret_rl.shaping import ChangingPotential as ChangingPotential
     from secret_rl.shaping import EventCredit as EventCredit
+    from secret_rl.shaping import LearnedPotential as LearnedPotential
     from secret_rl.shaping import NoPotential as NoPotential
     from secret_rl.shaping import Observed as Observed
     from secret_rl.shaping import OnlineCredit as OnlineCredit
     from secret_rl.shaping import PotentialShaping as PotentialShaping
+    from secret_rl.shaping import ReplayShaping as ReplayShaping
     from secret_rl.shaping import TablePotential as TablePotential
     from secret_rl.shaping import VectorPotentialShaping as VectorPotentialShaping
     from secret_rl.shaping import estimate_potential as estimate_potential
+    from secret_rl.shaping import learn_potential as learn_potential
     from secret_rl.shaping.sb3 import PotentialShapingVecEnv as PotentialShapingVecEnv
+    from secret_rl.shaping.sb3 import shape_with as shape_with
     from secret_rl.trajectories import Episode as Episode
     from secret_rl.trajectories import Recorder as Recorder
     from secret_rl.trajectories import StoreError as StoreError
@@ -33,6 +47,7 @@ if TYPE_CHECKING:
     from secret_rl.trajectories.minari import to_minari as to_minari
     from secret_rl.trajectories.sb3 import from_replay_buffer as from_replay_buffer
     from secret_rl.trajectories.sb3 import from_rollout_buffer as from_rollout_buffer
+    from secret_rl.views import CenteredView as CenteredView
     from secret_rl.views import CropView as CropView
     from secret_rl.views import DropView as DropView
     from secret_rl.views import MaskView as MaskView
@@ -47,21 +62,36 @@ __version__ = VERSION
 _HOMES = {
     "LearningCurve": "secret_rl.agents",
     "QLearning": "secret_rl.agents",
+    "DeepCurve": "secret_rl.agents.sb3",
+    "ShapedReplayBuffer": "secret_rl.agents.sb3",
+    "paper_dqn": "secret_rl.agents.sb3",
+    "train": "secret_rl.agents.sb3",
     "Attributions": "secret_rl.credit",
     "Secret": "secret_rl.credit",
     "adapt": "secret_rl.credit",
+    "GymnasiumVecEnv": "secret_rl.envs.sb3",
+    "sb3_envs": "secret_rl.envs.sb3",
     "compare": "secret_rl.evaluation",
     "credit_quality": "secret_rl.evaluation",
+    "OnlineSecret": "secret_rl.online",
+    "learn_online": "secret_rl.online",
+    "OnlineSecretCallback": "secret_rl.online.sb3",
     "Cells": "secret_rl.shaping",
+    "ChangingPotential": "secret_rl.shaping",
     "EventCredit": "secret_rl.shaping",
+    "LearnedPotential": "secret_rl.shaping",
     "NoPotential": "secret_rl.shaping",
     "Observed": "secret_rl.shaping",
     "OnlineCredit": "secret_rl.shaping",
     "PotentialShaping": "secret_rl.shaping",
+    "ReplayShaping": "secret_rl.shaping",
     "TablePotential": "secret_rl.shaping",
     "VectorPotentialShaping": "secret_rl.shaping",
     "estimate_potential": "secret_rl.shaping",
+    "learn_potential": "secret_rl.shaping",
     "PotentialShapingVecEnv": "secret_rl.shaping.sb3",
+    "shape_with": "secret_rl.shaping.sb3",
+    "CenteredView": "secret_rl.views",
     "CropView": "secret_rl.views",
     "DropView": "secret_rl.views",
     "MaskView": "secret_rl.views",

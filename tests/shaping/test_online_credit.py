@@ -28,7 +28,7 @@ from secret_rl.shaping import (
     PotentialShaping,
     TablePotential,
     VectorPotentialShaping,
-    online,
+    pairs,
 )
 from secret_rl.shaping.states import canonical
 from secret_rl.testing.shaping import EveryEnding
@@ -481,13 +481,13 @@ def test_side_by_side_asks_once_a_step_and_for_equal_pairs_once():
 
 
 def test_no_more_pairs_than_there_is_room_for_are_remembered(monkeypatch):
-    monkeypatch.setattr(online, "_REMEMBERED", 7)
+    monkeypatch.setattr(pairs, "_REMEMBERED", 7)
     for world, make in WORLDS.items():
         credit = HashedCredit()
         potential = OnlineCredit(credit, threshold=0, scale=0.01)
         steps, (_, *answers) = play(make(), potential, 11, 40)
         assert answers == expected(credit.of_keys, steps, 0.0, 0.01, 1.0, 0.95, False), world
-        assert len(potential._credits) <= 7
+        assert len(potential._known.known) <= 7
     ours = VectorPotentialShaping(SyncVectorEnv([maze] * 4), OnlineCredit(HashedCredit()), 0.9)
     theirs = SyncVectorEnv([lambda: PotentialShaping(maze(), OnlineCredit(HashedCredit()), 0.9)] * 4)
     assert_same_play(ours, theirs, 3, 60, AutoresetMode.NEXT_STEP)
@@ -499,8 +499,8 @@ def test_pictures_are_not_kept_whole():
     potential.begin(rng.integers(0, 255, (84, 84, 3), np.uint8), {})
     for _ in range(5):
         potential.step(0, rng.integers(0, 255, (84, 84, 3), np.uint8), 0.0, {})
-    assert len(potential._credits) == 5
-    assert sum(map(len, potential._credits)) < 1000
+    assert len(potential._known.known) == 5
+    assert sum(map(len, potential._known.known)) < 1000
 
 
 def test_options_come_back_from_a_file(tmp_path):

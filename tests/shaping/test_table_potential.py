@@ -133,9 +133,9 @@ def test_many_lookups_at_the_edges(table, states):
 
 
 def test_tables_over_few_whole_numbers_are_arrays_and_others_are_not():
-    assert TablePotential({0: 1.0, 1000: 2.0})._array is not None
-    assert TablePotential({0: 1.0, 2**40: 2.0})._array is None
-    assert TablePotential({0: 1.0, (0,): 2.0})._array is None
+    assert TablePotential({0: 1.0, 1000: 2.0}).array is not None
+    assert TablePotential({0: 1.0, 2**40: 2.0}).array is None
+    assert TablePotential({0: 1.0, (0,): 2.0}).array is None
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda table: pickle.loads(pickle.dumps(table))])

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,18 +13,18 @@ from numpy.typing import NDArray
 
 from secret_rl.files import replace_text
 from secret_rl.shaping.estimation import mean_over_visits
+from secret_rl.shaping.pairs import KnownPairs
 from secret_rl.shaping.potentials import Infos, Mask, Values
 from secret_rl.shaping.states import StateOf
 from secret_rl.shaping.table import TablePotential
 from secret_rl.shaping.table_file import PotentialFileError
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays
+from secret_rl.views import View, view_from_json, view_to_json
+from secret_rl.views.described import is_own
 
 _FORMAT = "secret-rl online credit"
-_VERSION = 1
 _NUMBERS = ("threshold", "scale", "reward", "cap")
-_REMEMBERED = 1 << 16  # pairs whose credit is kept, so that a pair that comes again costs a lookup
-_LONGEST_KEY = 64  # bytes; of larger pairs, pictures for one, a digest is kept
 
 
 class StepCredit(Protocol):
@@ -50,8 +49,9 @@ class OnlineCredit:
     ``reward`` is what a success pays in the target. With ``reset_on_reward`` the sum starts anew once a positive
     reward has been paid, for tasks that pay again and again.
 
-    ``observation``, a function of (observation, info), gives what the model was fitted on where the agent observes
-    something else.
+    ``observation`` gives what the model was fitted on where the agent observes something else: a view, such as
+    ``CenteredView(3)`` for an agent that sees the full state of Triggers; or a function of (observation, info), asked
+    for one step at a time.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class OnlineCredit:
         reward: float = 1.0,
         cap: float = 0.95,
         reset_on_reward: bool = False,
-        observation: Callable[[Any, Mapping[str, Any]], Any] | None = None,
+        observation: View | Callable[[Any, Mapping[str, Any]], Any] | None = None,
     ) -> None:
         if not callable(getattr(secret, "step_credit", None)):
             raise TypeError(f"expected a fitted Secret, or an object with step_credit, got {secret!r}")
@@ -74,7 +74,13 @@ class OnlineCredit:
             raise ValueError(f"threshold must lie in [0, 1), got {threshold!r}")
         if not 0 < cap <= 1:
             raise ValueError(f"cap must lie in (0, 1]: a share of the reward, got {cap!r}")
+        if isinstance(observation, type) or not (
+            observation is None or callable(observation) or isinstance(observation, View)
+        ):
+            raise TypeError(f"observation must be a view, or a function of (observation, info), got {observation!r}")
         self._secret, self._observation = secret, observation
+        self._view = observation if isinstance(observation, View) else None
+        self._function = observation if self._view is None and callable(observation) else None
         self.options = {
             "threshold": float(threshold),
             "scale": float(scale),
@@ -84,7 +90,7 @@ class OnlineCredit:
         }
         self.bound, self.reward_bound = float(cap * reward), float(reward)
         self._factor = float(scale * reward)
-        self._credits: dict[bytes, float] = {}
+        self._known = KnownPairs(self._worth)
         self._before: Any = None  # what was observed before the step to come
         self._sum = 0.0
 
@@ -94,7 +100,7 @@ class OnlineCredit:
     def fresh(self) -> "OnlineCredit":
         """One with a memory of its own; what pairs are worth is shared."""
         other = OnlineCredit(self._secret, **self.options, observation=self._observation)  # type: ignore[arg-type]
-        other._credits = self._credits
+        other._known = self._known
         return other
 
     def begin(self, observation: Any, info: Mapping[str, Any], /) -> float:
@@ -106,27 +112,28 @@ class OnlineCredit:
         """Add what the step earned."""
         if self._before is None:
             raise RuntimeError("no episode has begun: tell the potential with begin(observation, info)")
-        [earned] = self._earned([(self._before, action)])
+        earned = self._known.of_one(self._before, action)
         self._sum = 0.0 if self.options["reset_on_reward"] and reward > 0 else self._sum + earned
         self._before = self._seen(observation, info)
         return min(self._sum, self.bound)
 
     def vector(self, n: int) -> "_VectorOnlineCredit | None":
         """n running sums, their steps scored together; one at a time where observations come from a function."""
-        return _VectorOnlineCredit(self, n) if self._observation is None else None
+        return _VectorOnlineCredit(self, n) if self._function is None else None
 
     def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         """An error where the model was fitted on other spaces."""
         check = getattr(self._secret, "check_spaces", None)
-        if check is not None and self._observation is None:
-            check(observation_space, action_space)
+        seen = observation_space if self._view is None else self._view.space(observation_space)
+        if check is not None and self._function is None:
+            check(seen, action_space)
 
     def tabulate(self, model: Any) -> dict[str, Any]:
         """What every (state, action) pair of a finite task adds to the sum."""
-        if self.options["reset_on_reward"] or self._observation is not None:
+        if self.options["reset_on_reward"] or self._function is not None:
             raise AttributeError("a sum that starts anew, or of observations from a function, has no form as arrays")
         states, actions = model.next_states.shape
-        observed = map_arrays(lambda array: np.repeat(array, actions, axis=0), model.observations)
+        observed = map_arrays(lambda array: np.repeat(array, actions, axis=0), self._rows(model.observations))
         worth, pairs = np.unique(self._worth(observed, np.tile(np.arange(actions), states)), return_inverse=True)
         return {
             "pairs": pairs.reshape(states, actions).astype(np.int32),
@@ -139,7 +146,7 @@ class OnlineCredit:
 
         Their rewards are not looked at, unless the sum starts anew with them.
         """
-        worth = self._worth(trajectories.observations, trajectories.actions)
+        worth = self._worth(self._rows(trajectories.observations), trajectories.actions)
         rewards = np.asarray(trajectories.rewards) if self.options["reset_on_reward"] else np.zeros(trajectories.steps)
         sums = np.empty(trajectories.steps)
         for first, last in zip(trajectories.offsets[:-1].tolist(), trajectories.offsets[1:].tolist(), strict=True):
@@ -153,11 +160,17 @@ class OnlineCredit:
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the options as JSON; the model is saved with ``Secret.save``."""
+        content: dict[str, Any] = {"format": _FORMAT, "version": 1, "options": self.options}
         if self._observation is not None:
-            raise ValueError("a function that makes observations cannot be saved: keep it in your code")
+            if self._view is None or not is_own(self._view):
+                raise ValueError(
+                    f"{self._observation!r}, which makes observations, cannot be saved: keep it in your code, or use a "
+                    "view of secret_rl.views"
+                )
+            # Those who cannot read views are not to take the file for one without.
+            content |= {"version": 2, "observation": view_to_json(self._view)}
         path = Path(path)
-        text = json.dumps({"format": _FORMAT, "version": _VERSION, "options": self.options}, indent=1)
-        replace_text(path, text + "\n")
+        replace_text(path, json.dumps(content, indent=1) + "\n")
         return path
 
     @classmethod
@@ -165,7 +178,7 @@ class OnlineCredit:
         """Read what ``save`` wrote, for a model that was loaded with ``Secret.load``."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            if content["format"] != _FORMAT or content["version"] != _VERSION:
+            if content["format"] != _FORMAT or content["version"] not in (1, 2):
                 raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
             options = content["options"]
             if set(options) != {*_NUMBERS, "reset_on_reward"}:
@@ -174,7 +187,8 @@ class OnlineCredit:
                 raise TypeError(f"options that are not numbers in {options}")
             if type(options["reset_on_reward"]) is not bool:
                 raise TypeError(f"reset_on_reward is {options['reset_on_reward']!r}, expected true or false")
-            return cls(secret, **options)
+            view = view_from_json(content["observation"]) if content["version"] == 2 else None
+            return cls(secret, **options, observation=view)
         except FileNotFoundError:
             raise
         # Hostile files nest deeper than Python recurses, or hold numbers too long to read.
@@ -186,28 +200,20 @@ class OnlineCredit:
 
     def _seen(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """What the model reads of a step, as a copy: environments reuse their arrays."""
-        if self._observation is not None:
-            observation = self._observation(observation, info)
+        if self._view is not None:
+            observation = self._view.one(observation)
+        elif self._function is not None:
+            observation = self._function(observation, info)
         return map_arrays(lambda part: np.array(part), observation)
+
+    def _rows(self, observations: Any) -> Any:
+        """What the model reads of many observations."""
+        return observations if self._view is None else self._view.rows(observations)
 
     def _worth(self, observations: Any, actions: Any) -> NDArray[np.float64]:
         """(steps,) what each pair adds to the sum."""
         credit = np.asarray(self._secret.step_credit(observations, actions), np.float64)
         return np.where(credit > self.options["threshold"], self._factor * credit, 0.0)
-
-    def _earned(self, pairs: list[tuple[Any, Any]]) -> list[float]:
-        """What some (observation, action) pairs add to the sum; pairs that are known are not scored again."""
-        keys = [_key(*pair) for pair in pairs]
-        new = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in self._credits}
-        found = self._credits
-        if new:
-            observations, actions = (_stacked([pair[i] for pair in new.values()]) for i in range(2))
-            fresh = dict(zip(new, self._worth(observations, actions).tolist(), strict=True))
-            if len(self._credits) + len(fresh) <= _REMEMBERED:
-                self._credits.update(fresh)
-            else:
-                found = {**fresh, **{key: self._credits[key] for key in keys if key in self._credits}}
-        return [found[key] for key in keys]
 
 
 class _VectorOnlineCredit:
@@ -215,46 +221,41 @@ class _VectorOnlineCredit:
 
     def __init__(self, potential: OnlineCredit, n: int) -> None:
         self._potential = potential
-        self._before: list[Any] = [None] * n
+        self._before: Any = None  # (n, ...) what was observed before the steps to come
         self._sums = np.zeros(n)
+        self._zeros = np.zeros(n)
 
     def begin(self, started: Mask, observations: Any, infos: Infos, /) -> Values:  # noqa: ARG002
         """(n,) 0 where ``started``."""
         self._sums[started] = 0.0
         self._keep(started, observations)
-        return np.zeros(len(self._sums))
+        return self._zeros
 
     def step(self, active: Mask, actions: Any, observations: Any, rewards: Values, infos: Infos, /) -> Values:  # noqa: ARG002
         """(n,) Phi where ``active``."""
-        which = np.flatnonzero(active)
-        self._sums[which] += self._potential._earned([(self._before[i], _row(actions, i)) for i in which.tolist()])
+        if self._before is None:
+            raise RuntimeError("no episode has begun: tell the potential with begin(started, observations, infos)")
+        pairs = self._before, map_arrays(np.asarray, actions)
+        if active.all():
+            self._sums += self._potential._known.of_rows(*pairs, len(self._sums))
+        else:
+            which = active.nonzero()[0]
+            before, done = (map_arrays(lambda array: array[which], nest) for nest in pairs)
+            self._sums[which] += self._potential._known.of_rows(before, done, len(which))
         if self._potential.options["reset_on_reward"]:
             self._sums[active & (rewards > 0)] = 0.0
         self._keep(active, observations)
         return np.minimum(self._sums, self._potential.bound)
 
     def _keep(self, mask: Mask, observations: Any) -> None:
-        for i in np.flatnonzero(mask).tolist():
-            self._before[i] = map_arrays(lambda part: np.array(part), _row(observations, i))
+        """Copy what is seen where the mask is set: environments reuse their arrays."""
+        if self._before is None or mask.all():
+            self._before = map_arrays(lambda rows: np.array(rows), self._potential._rows(observations))
+            return
+        which = mask.nonzero()[0]
+        seen = self._potential._rows(map_arrays(lambda rows: np.asarray(rows)[which], observations))
 
+        def replace(kept: NDArray[Any], rows: NDArray[Any]) -> None:
+            kept[which] = rows
 
-def _key(observation: Any, action: Any) -> bytes:
-    content = _content(observation) + _content(action)
-    return content if len(content) <= _LONGEST_KEY else blake2b(content, digest_size=16).digest()
-
-
-def _content(nest: Any) -> bytes:
-    if isinstance(nest, dict):  # in an order of its own: environments list entries as they like
-        return b"".join(_content(nest[name]) for name in sorted(nest))
-    if isinstance(nest, tuple):
-        return b"".join(map(_content, nest))
-    return nest.tobytes() if isinstance(nest, np.ndarray | np.generic) else np.asarray(nest).tobytes()
-
-
-def _row(nest: Any, i: int) -> Any:
-    return map_arrays(lambda part: part[i], nest)
-
-
-def _stacked(rows: list[Any]) -> Any:
-    """Rows of the same structure as one nest of arrays."""
-    return map_arrays(lambda *parts: np.stack(parts), *rows)
+        map_arrays(replace, self._before, seen)

@@ -1,6 +1,7 @@
 """Potentials of several environments at once, and the arithmetic that the vector wrappers share."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +10,7 @@ from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
 from secret_rl.shaping.potentials import Infos, Mask, Potential, Values, VectorPotential, not_finite
+from secret_rl.shaping.table_steps import Paid, TableSteps
 from secret_rl.shaping.terms import Terms
 
 
@@ -19,33 +21,56 @@ class SideBySide:
         self._discount, self._scale, self._keep = terms[1:]
         self._potential = vectorised(terms.potential, n, observation_space, action_space)
         self._before = np.zeros(n)  # (n,) scaled Phi of the present states
+        self._short = TableSteps.of(terms)
+
+    def step_at_once(self, rewards: Values, terminated: Mask, truncated: Mask, infos: Infos) -> Paid | None:
+        """A whole step of environments that reset within it, restarts included, where there is a short way; else None.
+
+        ``infos`` are those of such vector environments. Takes the place of ``step``, ``pay`` and ``begin``.
+        """
+        if self._short is None:
+            return None
+        states = last_states = self._short.states(infos)
+        ended, final = terminated | truncated, infos.get("final_info", {})
+        if states is not None and np.count_nonzero(ended):
+            last_states = self._short.states(final, ended)
+        stacked = "shaping_reward" in infos or "shaping_reward" in final  # on another: its parts are to be added up
+        if stacked or states is None or last_states is None:
+            return None
+        return self._short.step(self._before, rewards, terminated, truncated, states, last_states)
 
     def begin(self, started: Mask, observations: Any, infos: Infos) -> None:
         """Episodes start where the mask is set, if anywhere."""
-        if started.any():
+        if np.count_nonzero(started):
             first = self._checked(self._potential.begin(started, observations, infos))
             self._before = np.where(started, self._scale * first, self._before)
 
     def step(self, active: Mask, actions: Any, observations: Any, rewards: Values, infos: Infos) -> Values:
         """(n,) scaled Phi after a step where the mask is set, 0 elsewhere."""
-        if not active.any():
+        count = np.count_nonzero(active)
+        if count == 0:
             return np.zeros(len(active))
-        after = self._checked(self._potential.step(active, actions, observations, rewards, infos))
-        return np.where(active, self._scale * after, 0.0)
+        after = self._scale * self._checked(self._potential.step(active, actions, observations, rewards, infos))
+        return after if count == len(active) else np.where(active, after, 0.0)
 
     def pay(self, active: Mask, after: Values, terminated: Mask, truncated: Mask) -> Values:
         """(n,) discount * Phi' - Phi of the steps that were taken, 0 elsewhere."""
         # Terminal states have no potential, or the optimal policies change. Termination wins over truncation.
-        after = np.where(terminated if self._keep else terminated | truncated, 0.0, after)
-        shaping = np.where(active, self._discount * after - self._before, 0.0)
-        if not np.isfinite(shaping).all():
+        gone = terminated if self._keep else terminated | truncated
+        if np.count_nonzero(gone):
+            after = np.where(gone, 0.0, after)
+        shaping = self._discount * after - self._before
+        if np.count_nonzero(active) < len(active):
+            shaping = np.where(active, shaping, 0.0)
+        # One number tells of most: a sum is finite only if all of it is.
+        if not isfinite(np.add.reduce(shaping)) and not np.isfinite(shaping).all():
             env = int(np.flatnonzero(~np.isfinite(shaping))[0])
             raise ValueError(not_finite(self._potential, f"{after[env]} after {self._before[env]} in env {env}"))
         self._before = after
         return shaping
 
     def _checked(self, values: Values) -> Values:
-        if np.shape(values) != self._before.shape:
+        if getattr(values, "shape", None) != self._before.shape and np.shape(values) != self._before.shape:
             raise ValueError(
                 f"{self._potential!r} answered values of shape {np.shape(values)}, expected "
                 f"{self._before.shape}: one for each environment, whatever the mask"
@@ -101,20 +126,25 @@ class ListedInfos(Mapping[str, Any]):
 
     def __init__(self, listed: Sequence[Mapping[str, Any]]) -> None:
         self.listed = listed
+        self._whole: set[str] = set()  # entries that are known to be there for all
 
     def __getitem__(self, key: str) -> NDArray[Any]:
+        try:  # at once: most entries are there for all
+            found = [info[key] for info in self.listed]
+        except KeyError:
+            return (
+                np.ones(len(self.listed), np.bool_) if key[:1] == "_" and key[1:] in self._whole else self._partly(key)
+            )
+        self._whole.add(key)
+        return _column(found)
+
+    def _partly(self, key: str) -> NDArray[Any]:
         there = [key in info for info in self.listed]
         if not any(there):
             if key.startswith("_") and any(key[1:] in info for info in self.listed):
                 return np.array([key[1:] in info for info in self.listed])
             raise KeyError(key)
-        found = [info.get(key) for info in self.listed]
-        if all(type(value) is int for value in found):
-            return np.array(found)
-        values = np.empty(len(found), object)
-        for i, value in enumerate(found):
-            values[i] = value
-        return values
+        return _column([info.get(key) for info in self.listed])
 
     def __iter__(self) -> Iterator[str]:
         names = dict.fromkeys(name for info in self.listed for name in info)
@@ -124,6 +154,15 @@ class ListedInfos(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _column(found: list[Any]) -> NDArray[Any]:
+    if set(map(type, found)) == {int}:
+        return np.array(found)
+    values = np.empty(len(found), object)
+    for i, value in enumerate(found):
+        values[i] = value
+    return values
 
 
 def one_info(infos: Infos, i: int) -> Mapping[str, Any]:

@@ -52,7 +52,7 @@ class TablePotential:
         self._reward_bound = None if reward_bound is None else _finite(reward_bound, "reward_bound")
         if self._reward_bound is not None and self._reward_bound < 0:
             raise ValueError(f"reward_bound must not be negative, got {reward_bound!r}")
-        self._watching = True  # until a state is known, or the user was warned that none is
+        self.watching = True  # until a state is known, or the user was warned that none is
         self._asked_in_vain = 0
 
     @property
@@ -96,10 +96,10 @@ class TablePotential:
             state = canonical(state)
             value = self._values.get(state)
         if value is None:
-            if self._watching:
+            if self.watching:
                 self._watch([state])
             return 0.0
-        self._watching = False
+        self.watching = False
         return value
 
     def step(self, action: Any, observation: Any, reward: float, info: Mapping[str, Any], /) -> float:  # noqa: ARG002
@@ -116,16 +116,20 @@ class TablePotential:
 
     def lookup(self, states: Any) -> Values:
         """(rows,) Phi of many states, an array or a sequence with one row each."""
-        if isinstance(states, np.ndarray) and states.ndim == 1 and states.dtype.kind in "iu" and self._array:
-            first, values = self._array
-            outside = (states < first) | (states >= first + len(values) - 1)
-            places = states.astype(np.int64) - first
-            places[outside] = -1
-            answers = values[places]
+        if (
+            isinstance(states, np.ndarray)
+            and states.ndim == 1
+            and states.dtype.kind in "iu"
+            and self.array
+            and states.dtype != np.uint64
+        ):
+            first, values = self.array
+            places = states.astype(np.int64, copy=False) - (first - 1)
+            answers = values.take(places, mode="clip")
         else:
             states = [canonical(state) for state in states]
             answers = np.array([self._values.get(state, 0.0) for state in states], np.float64)
-        if self._watching and len(states):
+        if self.watching and len(states):
             self._watch(states)
         return answers
 
@@ -159,7 +163,7 @@ class TablePotential:
             raise PotentialFileError(f"{path} cannot be read as a potential: {wrong}") from None
 
     @cached_property
-    def _array(self) -> "_Array | None":
+    def array(self) -> "NumberTable | None":
         """The table over whole numbers as an array, if they lie close enough together."""
         if not all(isinstance(state, int) for state in self._values):
             return None
@@ -167,14 +171,14 @@ class TablePotential:
         first, last = min(numbers), max(numbers)
         if last - first >= _LONGEST_ARRAY or max(-first, last) >= 2**62:
             return None
-        values = np.zeros(last - first + 2)
-        values[np.array(numbers) - first] = list(self._values.values())
-        return _Array(first, values)
+        values = np.zeros(last - first + 3)
+        values[np.array(numbers) - (first - 1)] = list(self._values.values())
+        return NumberTable(first, values)
 
     def _watch(self, states: Any) -> None:
         """Object to states of another kind, and warn once if none of the first states asked for is known."""
         if any(canonical(state) in self._values for state in states):
-            self._watching = False
+            self.watching = False
             return
         if self._asked_in_vain == 0:
             kinds = {_kind(state) for state in self._values}
@@ -185,7 +189,7 @@ class TablePotential:
                 )
         self._asked_in_vain += len(states)
         if self._asked_in_vain >= _ASKED_BEFORE_WARNING:
-            self._watching = False
+            self.watching = False
             warnings.warn(
                 f"none of the first {self._asked_in_vain} states is among the {len(self)} of the table, so nothing was "
                 f"shaped: asked for {canonical(states[0])!r} for one, the table holds {next(iter(self._values))!r} for "
@@ -195,8 +199,8 @@ class TablePotential:
             )
 
 
-class _Array(NamedTuple):
-    """Phi of the whole numbers from ``first`` on, and at the end 0 for all others."""
+class NumberTable(NamedTuple):
+    """Phi of the whole numbers from ``first`` on, and at both ends 0 for all others."""
 
     first: int
     values: Values
@@ -212,11 +216,11 @@ class _VectorTable:
         """(n,) Phi where ``started``."""
         if self._table.state is None:
             states, there = infos.get("state"), infos.get("_state")
-            if states is None or not (there is None or there[started].all()):
+            if states is None or not (there is None or there is started or there[started].all()):
                 raise ValueError(_no_state(infos))
         else:
             states = state_rows(self._table.state, observations, None)
-        if started.all():
+        if np.count_nonzero(started) == self._n:
             return self._table.lookup(states)
         values = np.zeros(self._n)
         values[started] = self._table.lookup(states[started])

@@ -3,17 +3,20 @@
 import warnings
 from math import isfinite, nextafter
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
+from secret_rl.shaping.learned import LearnedPotential
 from secret_rl.shaping.potentials import Potential, PotentialRangeWarning
 from secret_rl.shaping.table import TablePotential
 
 _ROUNDING = 1e-6
+_SAFETENSORS = b"\0\0\0\0{"  # such files begin with the length of their JSON header, in eight bytes
 PotentialLike = Potential | str | PathLike[str]
-"""A potential, or the path of a saved table."""
+"""A potential, or the path of a saved table or learned potential."""
 
 
 class Terms(NamedTuple):
@@ -30,20 +33,13 @@ def agree(
     discount: float,
     scale: float | str,
     truncation: str,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
+    observation_space: gym.Space[Any] | None = None,
+    action_space: gym.Space[Any] | None = None,
 ) -> Terms:
-    """Check what a wrapper was given against a single environment of these spaces."""
-    loaded = TablePotential.load(potential) if isinstance(potential, str | PathLike) else potential
-    missing = [name for name in ("begin", "step", "fresh") if not callable(getattr(loaded, name, None))]
-    if missing or isinstance(loaded, type):
-        raise TypeError(
-            f"{loaded!r} is not a potential: expected an object with begin, step and fresh, or the path of a saved "
-            "table"
-        )
-    check = getattr(loaded, "check_spaces", None)
-    if check is not None:
-        check(observation_space, action_space)
+    """Check what a wrapper was given, against a single environment of these spaces where they are known."""
+    loaded = load_potential(potential)
+    if observation_space is not None and action_space is not None:
+        check_spaces(loaded, observation_space, action_space)
     if not (_is_number(discount) and 0 < discount <= 1):
         raise ValueError(f"discount must be the agent's own, in (0, 1], got {discount!r}")
     if truncation not in ("keep", "zero"):
@@ -52,6 +48,31 @@ def agree(
             f"(it does not), got {truncation!r}"
         )
     return Terms(loaded, float(discount), _scale(loaded, scale), truncation == "keep")
+
+
+def load_potential(potential: PotentialLike) -> Potential:
+    """A potential as it is, or read from a file: a table, or a learned one, whichever the file holds."""
+    if isinstance(potential, str | PathLike):
+        path = Path(potential)
+        if path.is_file():
+            with path.open("rb") as file:
+                if file.read(9)[4:] == _SAFETENSORS:
+                    return LearnedPotential.load(path)
+        return TablePotential.load(path)
+    missing = [name for name in ("begin", "step", "fresh") if not callable(getattr(potential, name, None))]
+    if missing or isinstance(potential, type):
+        raise TypeError(
+            f"{potential!r} is not a potential: expected an object with begin, step and fresh, or the path of a saved "
+            "one"
+        )
+    return potential
+
+
+def check_spaces(potential: Potential, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+    """An error where a potential does not fit a single environment of these spaces."""
+    check = getattr(potential, "check_spaces", None)
+    if check is not None:
+        check(observation_space, action_space)
 
 
 def recorded(potential: PotentialLike) -> Any:

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from secret_rl.shaping.potentials import Mask, Values
 from secret_rl.shaping.side_by_side import SideBySide, last_seen
+from secret_rl.shaping.table_steps import Paid
 from secret_rl.shaping.terms import PotentialLike, agree
 
 
@@ -44,6 +45,7 @@ class VectorPotentialShaping(VectorWrapper[Any, Any, Any, Any, Any]):
         self._mode = _autoreset_mode(env)
         self._shaping = SideBySide(terms, env.num_envs, env.observation_space, env.action_space)
         self._begun = False
+        self._everywhere = np.ones(env.num_envs, np.bool_)
         self._over = np.zeros(env.num_envs, np.bool_)  # (n,) NEXT_STEP: the next step is a reset
 
     def reset(
@@ -65,14 +67,18 @@ class VectorPotentialShaping(VectorWrapper[Any, Any, Any, Any, Any]):
         if not self._begun:
             raise gym.error.ResetNeeded("no episode has begun: call reset() first")
         rewards = np.asarray(rewards, np.float64)
+        if self._mode is AutoresetMode.SAME_STEP:
+            paid = self._shaping.step_at_once(rewards, terminated, truncated, infos)
+            if paid is not None:
+                return observations, paid.rewards, terminated, truncated, _told_at_once(infos, paid)
         ended: Mask = np.asarray(terminated, np.bool_) | np.asarray(truncated, np.bool_)
         if self._mode is AutoresetMode.SAME_STEP:
-            restarted, active, going_on = ended, np.ones_like(ended), ~ended
+            restarted, active, going_on = ended, self._everywhere, ~ended
         else:
             restarted, active, going_on = self._over, ~self._over, ~self._over
         env_rewards = _env_rewards(rewards, infos)
         after = self._shaping.step(going_on, actions, observations, env_rewards, infos)
-        final = self._mode is AutoresetMode.SAME_STEP and ended.any()
+        final = self._mode is AutoresetMode.SAME_STEP and np.count_nonzero(ended) > 0
         if final:
             infos = {**infos, "final_info": dict(infos.get("final_info", {}))}
             env_rewards = _env_rewards(env_rewards, infos["final_info"])
@@ -113,14 +119,31 @@ def _final(infos: dict[str, Any], ended: Mask) -> dict[int, Any]:
         ) from None
 
 
+def _told_at_once(infos: dict[str, Any], paid: Paid) -> dict[str, Any]:
+    """Infos with the two parts of the rewards, as ``_told`` makes them."""
+    told = dict(infos)
+    if paid.going_on is not None:
+        _tell(told, *paid.going_on)
+    if paid.over is not None:
+        told["final_info"] = dict(told["final_info"])
+        _tell(told["final_info"], *paid.over)
+    return told
+
+
+def _tell(infos: dict[str, Any], mask: Mask, env_rewards: Values, shaping: Values) -> None:
+    infos["env_reward"], infos["_env_reward"] = env_rewards, mask
+    infos["shaping_reward"], infos["_shaping_reward"] = shaping, mask.copy()
+
+
 def _told(infos: dict[str, Any], mask: Mask, env_rewards: Values, shaping: Values) -> dict[str, Any]:
     """Infos with the two parts of the rewards of some environments, laid out as Gymnasium does."""
-    if not mask.any():
+    count = np.count_nonzero(mask)
+    if count == 0:
         return infos
-    inner = infos.get("shaping_reward", 0.0)  # of a shaping that this one is stacked on
-    parts = {"env_reward": env_rewards, "shaping_reward": inner + shaping}
-    return {
-        **infos,
-        **{name: np.where(mask, values, 0.0) for name, values in parts.items()},
-        **{f"_{name}": mask.copy() for name in parts},
-    }
+    if "shaping_reward" in infos:  # of a shaping that this one is stacked on
+        shaping = infos["shaping_reward"] + shaping
+    if count < len(mask):
+        env_rewards, shaping = np.where(mask, env_rewards, 0.0), np.where(mask, shaping, 0.0)
+    told = dict(infos)
+    _tell(told, mask.copy(), env_rewards, shaping)
+    return told

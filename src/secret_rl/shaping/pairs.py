@@ -1,0 +1,80 @@
+"""What (observation, action) pairs are worth, remembered, so that a pair that comes again costs a lookup."""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secret_rl.trajectories.nested import map_arrays
+
+_REMEMBERED = 1 << 16  # pairs
+_LONGEST_KEY = 512  # bytes; of larger pairs, pictures for one, a digest is kept
+
+
+class KnownPairs:
+    """Pairs and their worth; ``worth`` of (observations, actions), one row each, is asked for those not known yet."""
+
+    def __init__(self, worth: Callable[[Any, Any], NDArray[np.float64]]) -> None:
+        self._worth = worth
+        self.known: dict[bytes, float] = {}
+
+    def of_one(self, observation: Any, action: Any) -> float:
+        """The worth of one pair."""
+        key = _short(_content(observation) + _content(action))
+        value = self.known.get(key)
+        if value is None:
+            observations, actions = (map_arrays(lambda part: np.asarray(part)[None], n) for n in (observation, action))
+            value = float(self._worth(observations, actions)[0])
+            self._remember({key: value})
+        return value
+
+    def of_rows(self, observations: Any, actions: Any, n: int) -> list[float]:
+        """(n,) the worth of many pairs; those not known are asked for together, and equal ones once."""
+        keys = _keys(observations, actions, n)
+        values: list[Any] = list(map(self.known.get, keys))
+        if None in values:
+            new = {key: i for i, (key, value) in enumerate(zip(keys, values, strict=True)) if value is None}
+            rows = list(new.values())
+            worth = self._worth(*(map_arrays(lambda array: array[rows], nest) for nest in (observations, actions)))
+            found = dict(zip(new, worth.tolist(), strict=True))
+            self._remember(found)
+            values = [found[key] if value is None else value for key, value in zip(keys, values, strict=True)]
+        return values
+
+    def _remember(self, found: dict[bytes, float]) -> None:
+        if len(self.known) + len(found) <= _REMEMBERED:
+            self.known.update(found)
+
+
+def _keys(observations: Any, actions: Any, n: int) -> list[bytes]:
+    """(n,) the same keys as of one pair at a time, cut from one array of bytes."""
+    parts = [_bytes(array, n) for nest in (observations, actions) for array in _leaves(nest)]
+    content = np.ascontiguousarray(np.concatenate(parts, axis=1))  # (n, bytes)
+    keys: list[bytes] = content.view(f"V{content.shape[1]}")[:, 0].tolist()
+    return keys if content.shape[1] <= _LONGEST_KEY else list(map(_short, keys))
+
+
+def _bytes(array: NDArray[Any], n: int) -> NDArray[np.uint8]:
+    """(n, bytes of a row)"""
+    return np.ascontiguousarray(array).reshape(n, -1).view(np.uint8)
+
+
+def _leaves(nest: Any) -> list[Any]:
+    """The arrays of a nest in an order of its own: environments list entries as they like."""
+    if isinstance(nest, dict):
+        return [leaf for name in sorted(nest) for leaf in _leaves(nest[name])]
+    if isinstance(nest, tuple):
+        return [leaf for part in nest for leaf in _leaves(part)]
+    return [nest]
+
+
+def _content(nest: Any) -> bytes:
+    if isinstance(nest, np.ndarray | np.generic):  # at once: every step of a single environment comes through here
+        return nest.tobytes()
+    return b"".join([np.asarray(leaf).tobytes() for leaf in _leaves(nest)])
+
+
+def _short(content: bytes) -> bytes:
+    return content if len(content) <= _LONGEST_KEY else blake2b(content, digest_size=16).digest()

@@ -1,0 +1,484 @@
+"""A network instead of a table: what it tends to, the same answers alone and in company, and files."""
+
+import json
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from functools import cache
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+import secret_rl as srl
+from secret_rl.agents.q_learning import PlainRun
+from secret_rl.agents.tabular import CompiledRun
+from secret_rl.credit import oracle_attributions, uniform_attributions
+from secret_rl.envs.tabular import model_of
+from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.shaping import (
+    ChangingPotential,
+    CoverageWarning,
+    LearnedPotential,
+    PotentialFileError,
+    PotentialShaping,
+    ReplayShaping,
+    TablePotential,
+    VectorPotentialShaping,
+    estimate_potential,
+    learn_potential,
+    learned,
+)
+from secret_rl.testing.mdps import MdpEnv, is_clear, measure, optimal_actions, random_mdp
+from secret_rl.testing.shaping import EveryEnding
+from secret_rl.testing.strategies import any_space, trajectories
+from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.nested import map_arrays, stack
+
+MAZE = {"size": 4, "triggers": 1, "layout_seed": 3, "max_steps": 25, "window": None}
+QUICK = {"steps": 3, "units": 4}
+
+
+@cache
+def maze_data():
+    return srl.collect("secret_rl/Triggers-v0", 300, seed=0, env_options=MAZE, progress=False)
+
+
+def credit_of(data):
+    return oracle_attributions(data, data.annotations["trigger_activated"])
+
+
+@cache
+def maze_potential(**options):
+    return learn_potential(maze_data(), credit_of(maze_data()), **options)
+
+
+def made_of(observations, values, space, length=5):
+    """Trajectories whose Monte-Carlo value with a tiny discount is, nearly, some values at some observations."""
+    cuts = range(0, len(values), length)
+    episodes = [
+        {
+            "observations": map_arrays(lambda rows, i=i: rows[i : i + length], observations),
+            "actions": np.zeros(len(values[i : i + length]), int),
+            "rewards": values[i : i + length],
+        }
+        for i in cuts
+    ]
+    return Trajectories.from_episodes(episodes, observation_space=space, action_space=gym.spaces.Discrete(1))
+
+
+def learn_values(observations, values, space, **options):
+    return learn_potential(made_of(observations, values, space), kind="value", discount=1e-9, rewards="all", **options)
+
+
+# What it learns
+
+
+@pytest.mark.parametrize("kind", ["pending", "cumulative", "value"])
+def test_with_the_full_state_observed_it_tends_to_the_table(kind):
+    credit = credit_of(maze_data())
+    table = estimate_potential(maze_data(), credit, kind)
+    potential = maze_potential(kind=kind)
+    states, firsts = np.unique(maze_data().states, return_index=True)
+    found = potential.lookup(maze_data().observations[firsts])
+    expected = table.lookup(states)
+    assert expected.max() > 0.1
+    np.testing.assert_allclose(found, expected, atol=0.03 * table.bound)
+    assert (potential.bound, potential.reward_bound) == (pytest.approx(table.bound), table.reward_bound)
+    assert potential.report.explained > 0.98
+
+
+def test_the_credit_may_come_from_another_view_of_the_same_episodes():
+    crop = srl.collect("secret_rl/Triggers-v0", 300, seed=0, env_options={**MAZE, "window": 3}, progress=False)
+    assert learn_potential(maze_data(), credit_of(crop)).lookup(maze_data().observations).tolist() == (
+        maze_potential().lookup(maze_data().observations).tolist()
+    )
+
+
+def test_equal_observations_are_learned_once_with_the_mean_of_their_visits():
+    values = np.array([1.0, 3.0, -1.0, 0.5, 1.5, 0.5])
+    seen = np.array([0, 0, 1, 2, 2, 2])
+    potential = learn_values(seen, values, gym.spaces.Discrete(3), threshold=0.0)
+    assert (potential.report.visits, potential.report.distinct) == (6, 3)
+    np.testing.assert_allclose(potential.lookup(np.arange(3)), [2.0, -1.0, 2.5 / 3], atol=1e-2)
+    assert (potential.low, potential.high, potential.bound) == pytest.approx((-1.0, 2.0, 2.0))
+
+
+SPACES = {
+    "vector": (gym.spaces.Box(-1e3, 1e3, (2,), np.float32), lambda rng, n: rng.uniform([0, 500], [1, 900], (n, 2))),
+    "numbers": (gym.spaces.MultiDiscrete([3, 4], start=[1, 0]), lambda rng, n: rng.integers([1, 0], [4, 4], (n, 2))),
+    "switches": (gym.spaces.MultiBinary(4), lambda rng, n: rng.integers(0, 2, (n, 4))),
+    "floats": (gym.spaces.Box(-np.inf, np.inf, (), np.float64), lambda rng, n: rng.normal(size=n)),
+    "bits": (gym.spaces.Box(0, 1, (5, 4, 3), np.uint8), lambda rng, n: rng.integers(0, 2, (n, 5, 4, 3))),
+    "bytes": (gym.spaces.Box(0, 255, (20, 17, 3), np.uint8), lambda rng, n: bright(rng, n, 20, 17)),
+    "grey": (gym.spaces.Box(0, 1, (18, 18), np.float32), lambda rng, n: bright(rng, n, 18, 18)[..., 0] / 255),
+}
+GOALS = {
+    "vector": lambda seen: seen[:, 0] + (seen[:, 1] - 500) / 400,
+    "numbers": lambda seen: (seen[:, 0] == 2) + 0.5 * (seen[:, 1] == 3),
+    "switches": lambda seen: seen[:, 0] ^ seen[:, 1],
+    "floats": lambda seen: np.tanh(seen),
+    "bits": lambda seen: seen[:, 0, 0, 0] + 0.5 * seen[:, 4, 3, 2],
+    "bytes": lambda seen: seen[:, :10, :8].mean((1, 2, 3)) > seen[:, 10:, 8:].mean((1, 2, 3)),
+    "grey": lambda seen: seen[:, :9].mean((1, 2)) > seen[:, 9:].mean((1, 2)),
+}
+
+
+def bright(rng, n, height, width):
+    """Pictures with a bright corner in one of two places."""
+    pictures = rng.integers(0, 60, (n, height, width, 3))
+    for picture, top in zip(pictures, rng.random(n) < 0.5, strict=True):
+        (picture[: height // 2, : width // 2] if top else picture[height // 2 :, width // 2 :])[:] += 120
+    return pictures
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_it_generalises_over_every_kind_of_space(kind):
+    space, draw = SPACES[kind]
+    rng = np.random.default_rng(0)
+    rows, fresh = (draw(rng, n).astype(space.dtype) for n in (250, 100))
+    potential = learn_values(rows, GOALS[kind](rows).astype(float), space, steps=100, validation=0.0)
+    error = potential.lookup(fresh) - GOALS[kind](fresh)
+    assert np.mean(error**2) < 0.2 * np.var(GOALS[kind](fresh))
+
+
+def test_parts_of_a_dict_are_read_together():
+    space = gym.spaces.Dict(
+        {"a": gym.spaces.Discrete(3, start=-1), "b": gym.spaces.Tuple([gym.spaces.Box(-1, 1, (1,))])}
+    )
+    rng = np.random.default_rng(0)
+    rows = {"a": rng.integers(-1, 2, 500), "b": (rng.uniform(-1, 1, (500, 1)).astype(np.float32),)}
+    values = rows["a"] * rows["b"][0][:, 0].astype(float)
+    potential = learn_values(rows, values, space, steps=300, threshold=0.0)
+    assert potential.report.explained > 0.97
+    reordered = {"b": rows["b"], "a": rows["a"]}  # environments list entries as they like
+    np.testing.assert_array_equal(potential.lookup(reordered), potential.lookup(rows))
+
+
+def test_what_is_small_is_nothing_and_what_is_far_is_bounded():
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, (400, 2)).astype(np.float32)
+    space = gym.spaces.Box(-1e9, 1e9, (2,), np.float32)
+    potential = learn_values(rows, np.maximum(rows[:, 0], 0).astype(float), space, threshold=0.2)
+    answers = potential.lookup(rng.uniform(-1e9, 1e9, (500, 2)).astype(np.float32))
+    assert answers.min() >= potential.low == 0.0 and answers.max() <= potential.high == pytest.approx(
+        rows.max(), abs=0.1
+    )
+    inside = potential.lookup(rows)
+    assert (inside == 0).mean() > 0.4 and not ((inside > 0) & (inside < 0.2 * potential.high)).any()
+
+
+def test_noise_is_not_learned_by_heart_where_observations_hardly_repeat():
+    rng = np.random.default_rng(0)
+    rows, noise = rng.normal(size=(600, 6)).astype(np.float32), rng.normal(size=600)
+    space = gym.spaces.Box(-9, 9, (6,), np.float32)
+    careful = learn_values(rows, noise, space).report
+    careless = learn_values(rows, noise, space, validation=0.0).report
+    assert careless.error < 0.2 * careless.constant_error and careless.validation_error is None
+    assert careful.steps < 400 and careful.validation_error < 1.3 * careful.validation_constant_error
+    repeating = learn_values(np.repeat(rows[:100], 6, 0), noise, space).report
+    assert (repeating.steps, repeating.validation_error) == (400, None), "means over visits need none"
+
+
+def test_nothing_credited_is_nothing():
+    few = maze_data()[:3]
+    none = uniform_attributions(replace(few, rewards=np.zeros(few.steps)))
+    none = replace(none, lengths=maze_data().lengths)
+    with pytest.warns(CoverageWarning) as caught:
+        potential = learn_potential(maze_data(), none)
+    assert caught[0].filename == __file__
+    assert not potential.lookup(maze_data().observations[:50]).any() and potential.bound == 0
+
+
+def test_a_seed_tells_everything():
+    before = torch.get_rng_state()
+    same, again, other = (learn_potential(maze_data(), kind="value", steps=20, seed=seed) for seed in (1, 1, 2))
+    rows = maze_data().observations
+    np.testing.assert_array_equal(same.lookup(rows), again.lookup(rows))
+    assert not np.array_equal(same.lookup(rows), other.lookup(rows))
+    assert torch.equal(before, torch.get_rng_state()), "the user's own generator is left alone"
+
+
+def test_batches_learn_the_same():
+    few = maze_potential(batch_size=16, steps=600)
+    assert few.report.explained > 0.95
+
+
+def code(rows):
+    """Where the agent is and how many pixels are set: a state code, as if learned elsewhere."""
+    agent = rows[..., 0].reshape(len(rows), -1)
+    return np.concatenate([agent, rows.reshape(len(rows), -1).sum(1, keepdims=True)], axis=1)
+
+
+def test_features_stand_in_for_observations(tmp_path):
+    potential = maze_potential(features=code)
+    plain = maze_potential()
+    rows = maze_data().observations
+    assert potential.report.explained > 0.98
+    np.testing.assert_allclose(potential.lookup(rows), plain.lookup(rows), atol=0.15 * plain.bound)
+    path = potential.save(tmp_path / "p.safetensors")
+    with pytest.raises(PotentialFileError, match="made by the function code.*features="):
+        LearnedPotential.load(path)
+    np.testing.assert_array_equal(LearnedPotential.load(path, features=code).lookup(rows), potential.lookup(rows))
+    with pytest.raises(ValueError, match=r"features made an array of .* of shape \(1,\) .* a row of numbers for each"):
+        learn_potential(maze_data(), kind="value", features=lambda rows: np.zeros(1))
+    with pytest.raises(PotentialFileError, match="without features"):
+        LearnedPotential.load(plain.save(tmp_path / "q.safetensors"), features=code)
+
+
+# The same answers alone and in company
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_alone_in_company_and_from_a_file_the_answers_are_the_same(tmp_path, data):
+    done = trajectories(observation_space=any_space(), action_space=st.just(gym.spaces.Discrete(2)))
+    found = data.draw(done)
+    if not found.rewards.any():
+        return
+    potential = learn_potential(
+        found, kind="value", rewards="all", threshold=0.0, seed=data.draw(st.integers(0, 99)), **QUICK
+    )
+    space = found.observation_space
+    space.seed(0)
+    elements = [space.sample() for _ in range(9)]
+    alone = [potential.begin(element, {}) for element in elements]
+    read = LearnedPotential.load(potential.save(tmp_path / "p.safetensors"))
+    for one in (potential, read):
+        one._known.clear()
+        np.testing.assert_array_equal(one.lookup(stack(space, elements)), alone)
+        one._known.clear()
+        mask = np.arange(9) % 3 > 0
+        np.testing.assert_array_equal(
+            one.vector(9).begin(mask, stack(space, elements), {})[mask], np.array(alone)[mask]
+        )
+        assert one.step(0, elements[0], 0.0, {}) == alone[0]
+    assert all(potential.low <= answer <= potential.high for answer in alone)
+    assert (read.low, read.high, read.bound, read.reward_bound, read.threshold, read.report) == (
+        potential.low, potential.high, potential.bound, potential.reward_bound, potential.threshold, potential.report
+    )  # fmt: skip
+    read.check_spaces(space, found.action_space)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.safetensors"]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_wrap_then_vectorise_is_vectorise_then_wrap(mode):
+    data = srl.collect(EveryEnding, 40, seed=0, progress=False)
+    potential = learn_potential(data, kind="value", rewards="all", steps=30, threshold=0.0)
+    ours = VectorPotentialShaping(SyncVectorEnv([EveryEnding] * 3, autoreset_mode=mode), potential, 0.9)
+    theirs = SyncVectorEnv([lambda: PotentialShaping(EveryEnding(), potential, 0.9)] * 3, autoreset_mode=mode)
+    for envs in (ours, theirs):
+        envs.reset(seed=4)
+    ours.action_space.seed(0)
+    for _ in range(40):
+        actions = ours.action_space.sample()
+        potential._known.clear()
+        mine = ours.step(actions)
+        potential._known.clear()
+        other = theirs.step(actions)
+        np.testing.assert_array_equal(mine[1], other[1])
+        if mode is AutoresetMode.DISABLED and (mine[2] | mine[3]).any():
+            for envs in (ours, theirs):
+                envs.reset(options={"reset_mask": mine[2] | mine[3]})
+
+
+def test_an_observation_that_comes_again_costs_a_lookup(monkeypatch):
+    potential = LearnedPotential(**{**vars_of(maze_potential()), "threshold": 0.05})
+    asked = []
+    answers = potential.network.answers
+    monkeypatch.setattr(potential.network, "answers", lambda rows: asked.append(len(rows)) or answers(rows))
+    rows = maze_data().observations[:200]
+    first = potential.lookup(rows)
+    np.testing.assert_array_equal([potential.begin(row, {}) for row in rows], first)
+    assert asked == [len(np.unique(rows, axis=0))]
+    monkeypatch.setattr(learned, "_REMEMBERED", 0)
+    potential._known.clear()
+    np.testing.assert_array_equal([potential.begin(row, {}) for row in rows], first)
+    assert len(asked) == 201 and not potential._known
+
+
+def vars_of(potential):
+    names = ("network", "observation_space", "low", "high", "threshold", "reward_bound", "report", "features")
+    return {name: getattr(potential, name) for name in names}
+
+
+def test_compiled_and_stepped_learners_are_shaped_alike():
+    env = PotentialShaping(TriggersEnv(**MAZE), maze_potential(), 0.99)
+    model = model_of(env)
+    assert model is not None and model.potential.any()
+    results = []
+    for run in (CompiledRun(model, 3, 0.1, 0.1, 0.99), PlainRun(env, None, 3, 0.1, 0.1, 0.99)):
+        returns, lengths = np.empty(60), np.empty(60, np.int64)
+        run.play(returns, lengths)
+        results.append((returns.tolist(), lengths.tolist()))
+    assert results[0] == results[1]
+
+
+def test_stored_steps_are_paid_alike():
+    env = PotentialShaping(recorder := srl.Recorder(TriggersEnv(**MAZE)), maze_potential(), 0.9)
+    env.action_space.seed(0)
+    paid = []
+    for seed in range(5):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            _, _, terminated, truncated, info = env.step(env.action_space.sample())
+            paid.append(info["shaping_reward"])
+            over = terminated or truncated
+    np.testing.assert_array_equal(ReplayShaping(maze_potential(), 0.9).over(recorder.trajectories()), paid)
+
+
+@pytest.mark.filterwarnings("ignore::secret_rl.shaping.PotentialRangeWarning")
+@settings(max_examples=10)
+@given(st.integers(0, 2**32 - 1))
+def test_optimal_actions_are_the_same_set(seed):
+    mdp = random_mdp(seed, states=4, actions=2)
+    if not is_clear(mdp, 0.9):
+        return
+    values = np.random.default_rng(seed).normal(0, 2, 4)
+    potential = learn_values(np.arange(4), values, gym.spaces.Discrete(4), threshold=0.0, steps=30)
+    met = measure(PotentialShaping(MdpEnv(mdp), potential, 0.9))
+    assert len({potential.begin(state, {}) for state in range(4)}) > 1
+    np.testing.assert_array_equal(optimal_actions(met.mdp, 0.9), optimal_actions(mdp, 0.9)[met.behind])
+
+
+# Files, and what does not fit
+
+
+def test_a_path_is_enough(tmp_path):
+    path = maze_potential().save(tmp_path / "learned.safetensors")
+    env = PotentialShaping(TriggersEnv(**MAZE), str(path), 0.99)
+    assert isinstance(env.potential, LearnedPotential)
+    table = TablePotential({0: 1.0}).save(tmp_path / "table.json")
+    changing = ChangingPotential(table)
+    changing.swap(path)
+    assert isinstance(changing.present, LearnedPotential)
+    for name, content in (
+        ("empty", b""),
+        ("short", b"\0" * 8),
+        ("text", b"hello, world"),
+        ("cut", path.read_bytes()[:400]),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(PotentialFileError):
+            PotentialShaping(TriggersEnv(**MAZE), tmp_path / name, 0.99)
+    with pytest.raises(FileNotFoundError, match="is not a file"):
+        LearnedPotential.load(tmp_path / "nothing")
+
+
+def rewritten(path, change, weights=lambda tensors: tensors):
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["secret_rl"])
+    change(about)
+    other = path.with_name("other.safetensors")
+    save_file(weights(load_file(path)), other, metadata={"secret_rl": json.dumps(about)})
+    return other
+
+
+def nested(depth):
+    spec = {"type": "Discrete", "n": 2, "start": 0, "dtype": "int64"}
+    for _ in range(depth):
+        spec = {"type": "Tuple", "spaces": [spec]}
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda about: about.update(format="another"), "says format 'another'"),
+        (lambda about: about.update(version=99, library="9.9"), "version 99.*secret-rl 9.9"),
+        (lambda about: about.pop("low"), "low"),
+        (lambda about: about.update(high="much"), "'much' is not a finite number"),
+        (lambda about: about.update(high=float("nan")), "nan is not a finite number"),
+        (lambda about: about.update(low=1.0), "range"),
+        (lambda about: about.update(threshold=1.5), "range"),
+        (lambda about: about.update(units=10**9), "size mismatch|shape"),
+        (lambda about: about.update(units=10**30), "not a size"),
+        (lambda about: about.update(units=-3), "not a size"),
+        (lambda about: about.update(report={"visits": 1}), "LearningReport"),
+        (lambda about: about["observation_space"].update(shape=[10**6, 10**6]), "claims observations of shape"),
+        (lambda about: about["observation_space"].update(type="Nonsense"), "unknown space type"),
+        (lambda about: about.update(observation_space=nested(400)), "learned potential"),
+        (lambda about: about.update(observation_space={"type": "MultiBinary", "n": 10**12}), "is not a size"),
+        (lambda about: about.update(observation_space=3), "learned potential"),
+    ],
+)
+def test_files_that_were_tampered_with_are_refused(tmp_path, change, said):
+    path = maze_potential().save(tmp_path / "p.safetensors")
+    with pytest.raises(PotentialFileError, match=said):
+        LearnedPotential.load(rewritten(path, change))
+
+
+def test_weights_that_were_tampered_with_are_refused(tmp_path):
+    path = maze_potential().save(tmp_path / "p.safetensors")
+    spoiled = lambda change: rewritten(path, lambda about: None, lambda tensors: change(dict(tensors)))  # noqa: E731
+    name = "head.0.bias"
+    for change, said in (
+        (lambda tensors: {**tensors, name: tensors[name] * float("nan")}, "not finite"),
+        (lambda tensors: {**tensors, name: tensors[name].int()}, "not finite numbers"),
+        (lambda tensors: {**tensors, name: tensors[name][:3].clone()}, "size mismatch"),
+        (lambda tensors: {key: value for key, value in tensors.items() if key != name}, "Missing key"),
+    ):
+        with pytest.raises(PotentialFileError, match=said):
+            LearnedPotential.load(spoiled(change))
+    save_file(load_file(path), tmp_path / "bare.safetensors")
+    with pytest.raises(PotentialFileError, match="says format 'NoneType'"):
+        LearnedPotential.load(tmp_path / "bare.safetensors")
+
+
+def test_other_observations_are_refused():
+    with pytest.raises(ValueError, match=r"learned on observations of Box.*\(4, 4, 3\).*there are Box"):
+        PotentialShaping(TriggersEnv(**{**MAZE, "size": 5}), maze_potential(), 0.99)
+    with pytest.raises(ValueError, match="there are Dict"):
+        PotentialShaping(EveryEnding(), maze_potential(), 0.99)
+    wider = gym.spaces.Box(0, 2, (4, 4, 3), TriggersEnv(**MAZE).observation_space.dtype)
+    maze_potential().check_spaces(wider, gym.spaces.Discrete(4))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kind": "paper"}, "kind must be one of .*'cumulative', 'pending', 'value'.*got 'paper'"),
+        ({"rewards": "some"}, '"positive" or "all"'),
+        ({"discount": 0.0}, "discount must lie"),
+        ({"threshold": 1.0}, "threshold must lie"),
+        ({"validation": 1.0}, "validation must lie"),
+        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
+        ({"units": 2.5}, "units must be"),
+        ({"batch_size": True}, "batch_size must be"),
+        ({"learning_rate": 0.0}, "learning_rate must be"),
+        ({"kind": "pending"}, "needs attributions"),
+    ],
+)
+def test_bad_options_are_named(options, said):
+    with pytest.raises(ValueError, match=said):
+        learn_potential(maze_data(), **{"kind": "value", **options})
+
+
+def test_trajectories_without_reward_or_ends():
+    with pytest.raises(ValueError, match="none of the 300 trajectories holds a positive reward"):
+        learn_potential(replace(maze_data(), rewards=-np.ones(maze_data().steps)), kind="value")
+    without = replace(maze_data(), final_observations=None)
+    assert learn_potential(without, kind="value", **QUICK).report.visits == without.steps
+    assert learn_potential(maze_data(), kind="value", **QUICK).report.visits == without.steps + 300
+
+
+def test_shaping_pulls_no_torch():
+    code = "import sys, secret_rl.shaping; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_it_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        potential = learn_potential(maze_data(), credit_of(maze_data()), steps=5, progress=False)
+        PotentialShaping(TriggersEnv(**MAZE), potential, 0.99)
+    assert repr(potential).startswith("LearnedPotential(")

@@ -1,0 +1,220 @@
+"""Online credit where the agent sees more than the credit model: through a view, at every door."""
+
+import json
+import zlib
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import secret_rl as srl
+from secret_rl.agents import QLearning
+from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
+from secret_rl.shaping import OnlineCredit, PotentialFileError, PotentialShaping, VectorPotentialShaping, pairs
+from secret_rl.testing.shaping import EveryEnding
+from secret_rl.views import CenteredView, CropView, DropView
+
+MODES = list(AutoresetMode)
+MAZE = {"size": 4, "triggers": 2, "layout_seed": 3, "max_steps": 25}
+CROP = gym.spaces.Box(0, 1, (3, 3, 3), np.uint8)
+
+
+class CropCredit:
+    """Credit of 3x3 crops, in sixteenths; refuses everything else."""
+
+    def __init__(self):
+        self.rows = 0
+
+    def step_credit(self, observations, actions):
+        assert observations.shape[1:] == (3, 3, 3) and observations.dtype == np.uint8
+        self.rows += len(observations)
+        marks = [zlib.crc32(o.tobytes() + bytes([a])) for o, a in zip(observations, actions, strict=True)]
+        return np.array(marks) % 16 / 16
+
+    def check_spaces(self, observation_space, action_space):
+        if observation_space != CROP:
+            raise ValueError(f"fitted on {CROP}, but there are {observation_space}")
+
+
+class CueCredit:
+    """Credit of the cue alone."""
+
+    def step_credit(self, observations, actions):
+        return (observations + actions) % 4 / 4
+
+
+def online(credit=None, **options):
+    return OnlineCredit(credit or CropCredit(), observation=CenteredView(3), threshold=0, scale=0.05, **options)
+
+
+def plain(**options):
+    return OnlineCredit(CropCredit(), threshold=0, scale=0.05, **options)
+
+
+def play(env, steps, mode):
+    """Rewards of random play, and how many episodes ended."""
+    env.reset(seed=5)
+    rewards, ended = [], 0
+    for step in range(steps):
+        _, reward, terminated, truncated, _ = env.step(np.random.default_rng(step).integers(0, 4, env.num_envs))
+        rewards.append(reward)
+        over = terminated | truncated
+        ended += int(over.sum())
+        if mode is AutoresetMode.DISABLED and over.any():
+            env.reset(options={"reset_mask": over.copy()})
+    return np.array(rewards), ended
+
+
+@pytest.mark.parametrize("reset_on_reward", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_whole_through_a_view_is_shaped_as_the_crop_is(mode, reset_on_reward):
+    """Single, side by side and compiled; the agent sees the full state, or only what credit sees."""
+    options = {"reset_on_reward": reset_on_reward}
+    wide, narrow = {**MAZE, "window": None}, {**MAZE, "window": 3}
+    seen, ended = play(
+        VectorPotentialShaping(TriggersVectorEnv(4, **narrow, autoreset_mode=mode), plain(**options), 0.9), 60, mode
+    )
+    assert ended > 5 and len(np.unique(seen)) > 20
+    for env in (
+        VectorPotentialShaping(TriggersVectorEnv(4, **wide, autoreset_mode=mode), online(**options), 0.9),
+        VectorPotentialShaping(
+            SyncVectorEnv([lambda: TriggersEnv(**wide)] * 4, copy=False, autoreset_mode=mode), online(**options), 0.9
+        ),
+        SyncVectorEnv([lambda: PotentialShaping(TriggersEnv(**wide), online(**options), 0.9)] * 4, autoreset_mode=mode),
+    ):
+        np.testing.assert_array_equal(play(env, 60, mode)[0], seen)
+
+
+def test_one_entry_of_a_dict():
+    def potential():
+        return OnlineCredit(CueCredit(), threshold=0, scale=0.05, observation=DropView(("place",), squeeze=True))
+
+    for mode in MODES:
+        theirs = SyncVectorEnv(
+            [lambda: PotentialShaping(EveryEnding(), potential(), 0.9)] * 3, autoreset_mode=mode
+        )  # fmt: skip
+        ours = VectorPotentialShaping(SyncVectorEnv([EveryEnding] * 3, autoreset_mode=mode), potential(), 0.9)
+        for env in (ours, theirs):
+            env.reset(seed=2)
+        for step in range(40):
+            actions = np.arange(3) * step % 3
+            (_, mine, over, cut, _), (_, other, *_) = ours.step(actions), theirs.step(actions)
+            np.testing.assert_array_equal(mine, other)
+            if mode is AutoresetMode.DISABLED and (over | cut).any():
+                for env in (ours, theirs):
+                    env.reset(options={"reset_mask": (over | cut).copy()})
+
+
+def test_the_spaces_checked_are_those_of_the_view():
+    PotentialShaping(TriggersEnv(window=None), online(), 0.9)
+    VectorPotentialShaping(TriggersVectorEnv(2, window=None), online(), 0.9)
+    with pytest.raises(ValueError, match=r"fitted on .*\(3, 3, 3\).* there are .*\(5, 5, 3\)"):
+        PotentialShaping(TriggersEnv(window=None), OnlineCredit(CropCredit(), observation=CenteredView(5)), 0.9)
+    with pytest.raises(ValueError, match=r"larger than an image of 3x3"):
+        PotentialShaping(TriggersEnv(window=3), OnlineCredit(CropCredit(), observation=CropView(5)), 0.9)
+
+
+def test_a_compiled_learner_learns_what_a_stepping_one_does():
+    shaped = PotentialShaping(TriggersEnv(**MAZE, window=None), online(), 0.99)
+    compiled = QLearning(seed=1).learn(shaped, 40)
+    stepping = QLearning(seed=1).learn(gym.Wrapper(shaped), 40)
+    np.testing.assert_array_equal(compiled.returns, stepping.returns)
+    np.testing.assert_array_equal(compiled.lengths, stepping.lengths)
+    narrow = QLearning(seed=1).learn(PotentialShaping(TriggersEnv(**MAZE), plain(), 0.99), 40)
+    np.testing.assert_array_equal(compiled.lengths, narrow.lengths)
+
+
+def test_the_table_of_the_whole_is_the_table_of_the_crop():
+    def data(window):
+        return srl.collect("secret_rl/Triggers-v0", 40, env_options={**MAZE, "window": window})
+
+    assert online().table(data(None)).values == plain().table(data(3)).values
+
+
+def test_own_views_come_back_from_a_file(tmp_path):
+    credit = CropCredit()
+    path = online(credit).save(tmp_path / "online.json")
+    again = OnlineCredit.load(path, credit)
+    assert again.options == online().options
+    seen = [
+        play(VectorPotentialShaping(TriggersVectorEnv(3, **MAZE, window=None), potential, 0.9), 30, MODES[0])[0]
+        for potential in (again, online())
+    ]
+    np.testing.assert_array_equal(*seen)
+    content = json.loads(path.read_text())
+    assert content["observation"] == {"kind": "CenteredView", "window": 3, "channel": 0, "key": None}
+    assert content["version"] == 2, "older readers are not to take it for one without a view"
+    for broken in ({"kind": "Fog"}, {"kind": "CenteredView", "window": 4}, {"kind": []}, None, 3, {"window": 3}):
+        path.write_text(json.dumps({**content, "observation": broken}))
+        with pytest.raises(PotentialFileError, match=r"online\.json cannot be read as online credit"):
+            OnlineCredit.load(path, credit)
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """A view of one's own."""
+
+    def space(self, observation_space):
+        return observation_space
+
+    def rows(self, nest):
+        return nest[:, :, ::-1]
+
+    def one(self, observation):
+        return observation[:, ::-1]
+
+
+def test_views_of_ones_own_work_and_stay_in_the_code(tmp_path):
+    def potential():
+        return OnlineCredit(CropCredit(), threshold=0, scale=0.05, observation=Mirrored())
+
+    ours = VectorPotentialShaping(TriggersVectorEnv(3, **MAZE), potential(), 0.9)
+    theirs = SyncVectorEnv([lambda: PotentialShaping(TriggersEnv(**MAZE), potential(), 0.9)] * 3)
+    np.testing.assert_array_equal(play(ours, 40, MODES[0])[0], play(theirs, 40, MODES[0])[0])
+    with pytest.raises(ValueError, match=r"Mirrored\(\).* cannot be saved: keep it in your code"):
+        potential().save(tmp_path / "no.json")
+
+
+@pytest.mark.parametrize("observation", [3, "CenteredView", CenteredView, object()])
+def test_what_is_neither_view_nor_function_is_refused(observation):
+    with pytest.raises(TypeError, match="observation must be a view, or a function of"):
+        OnlineCredit(CropCredit(), observation=observation)
+
+
+def test_fresh_ones_and_rows_share_what_pairs_are_worth():
+    credit = CropCredit()
+    first = online(credit)
+    envs = VectorPotentialShaping(TriggersVectorEnv(30, **MAZE, window=None), first, 0.9)
+    play(envs, 120, MODES[0])
+    asked = credit.rows
+    assert asked == len(first._known.known) < 200
+    play(
+        SyncVectorEnv([lambda: PotentialShaping(TriggersEnv(**MAZE, window=None), first.fresh(), 0.9)] * 2),
+        25,
+        MODES[0],
+    )
+    assert credit.rows < asked + 10, "keys of rows and of single steps are the same"
+
+
+def test_no_step_before_the_first_episode():
+    with pytest.raises(RuntimeError, match="no episode has begun"):
+        plain().vector(2).step(np.ones(2, bool), np.zeros(2, int), np.zeros((2, 3, 3, 3)), np.zeros(2), {})
+
+
+@pytest.mark.parametrize("longest", [4, 512])
+def test_keys_of_rows_are_keys_of_single_pairs(monkeypatch, longest):
+    """Of any structure, whatever the order of entries and however the arrays lie in memory; long ones as digests."""
+    monkeypatch.setattr(pairs, "_LONGEST_KEY", longest)
+    rng = np.random.default_rng(0)
+    observations = {
+        "b": (rng.integers(0, 3, 5), np.asfortranarray(rng.normal(size=(5, 2, 3)))),
+        "a": rng.integers(0, 2, (5, 4)).astype(bool)[:, ::2],
+    }
+    actions = rng.integers(0, 3, 5)
+    keys = pairs._keys(observations, actions, 5)
+    for i, key in enumerate(keys):
+        one = {"a": observations["a"][i], "b": (int(observations["b"][0][i]), observations["b"][1][i])}
+        assert key == pairs._short(pairs._content(one) + pairs._content(int(actions[i])))
+    assert len(set(keys)) == 5 and all(isinstance(key, bytes) for key in keys)
