@@ -37,11 +37,11 @@ def result(quick: bool) -> DeepResult:
         title="Transfer to inverted controls with deep Q-networks",
         panels=quickly(panels, quick),
         note=(
-            "The paper's DQN, as a batch of learners, sees the whole maze, the credit model the 3x3 cells around the agent. Weights come from "
-            "agents trained in 64 mazes with ordinary controls. Credited replay: a quarter of each batch is drawn "
-            "among transitions that raised the potential or were rewarded; rewarded replay: the same without a "
-            "potential. The fading bonus is not policy-invariant until it is gone, after 100,000 steps. The steps of "
-            "training, the discount of 0.9 and the share of credited replay were chosen in other mazes."
+            "The paper's DQN, as a batch of learners, sees the whole maze, the credit model the 3x3 cells around the "
+            "agent. Weights come from agents trained in 64 mazes with ordinary controls. Credited replay: a quarter of "
+            "each batch is drawn among transitions that raised the potential or were rewarded; rewarded replay: the "
+            "same without a potential. The fading bonus is not policy-invariant until it is gone, after 100,000 steps. "
+            "The steps of training, the discount of 0.9 and the share of credited replay were chosen in other mazes."
         ),
     )
 

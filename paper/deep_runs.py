@@ -309,8 +309,18 @@ def figure(result: DeepResult) -> list[Path]:
 
     if not all(result.curves(panel).is_file() for panel in result.panels):
         return []
-    panels = {panel.label: LearningCurves.load(result.curves(panel)) for panel in result.panels}
-    return list(save_learning_curves(panels, RESULTS / result.name, spacing=TEST_EVERY, xlabel="steps"))
+    drawn = {}
+    for panel in result.panels:
+        curves = LearningCurves.load(result.curves(panel))
+        first, *others = panel.conditions
+        for title, group in (
+            (panel.label, [condition for condition in others if not condition.options]),
+            (f"{panel.label}, other ways to spend it", [condition for condition in others if condition.options]),
+        ):
+            if group:
+                labels = [first.label, *(condition.label for condition in group)]
+                drawn[title] = LearningCurves({label: curves[label] for label in labels})
+    return list(save_learning_curves(drawn, RESULTS / result.name, spacing=TEST_EVERY, xlabel="steps", columns=2))
 
 
 def make(result: DeepResult, command: str, analyse_only: bool) -> list[str]:

@@ -102,3 +102,17 @@ def test_transfer_results_are_those_of_the_runs():
         assert stated == [round(mean, 2) + 0.0 for mean in means]
         best = [cell for cell in line.split("|")[2:7] if "**" in cell]
         assert {float(cell.strip(" *")) for cell in best} == {max(stated)}
+
+
+def test_results_of_deep_agents_are_those_of_the_runs():
+    columns = ("from scratch", "weight transfer", "paper", "value", "pending, adapted", "pending, adapted, learned")
+    replayed = {0: "from scratch, rewarded replay", 3: "value, credited replay", 4: "pending, adapted, credited replay"}
+    record = json.loads((ROOT / "paper/results/deep_inverted.json").read_text())
+    lines = README.split("| inverted controls |")[1].splitlines()[2:6]
+    for panel, (plain, credited) in zip(record["panels"], (lines[:2], lines[2:]), strict=True):
+        rows = panel["beside_first"]["conditions"]
+        cells = [cell.strip(" *") for cell in plain.split("|")[2:8]]
+        assert [float(cell) for cell in cells] == [round(rows[name]["area"]["value"], 2) for name in columns]
+        cells = [cell.strip(" *") for cell in credited.split("|")[2:8]]
+        for place, cell in enumerate(cells):
+            assert cell == (f"{rows[replayed[place]]['area']['value']:.2f}" if place in replayed else "")

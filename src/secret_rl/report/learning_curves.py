@@ -36,6 +36,7 @@ _KNOWN = {
     "oracle": Style("#009E73", (0, (1, 3))),
 }
 _ALIASES = {"online": "onlinecredit", "noshaping": "none"}
+_LETTERS_PER_INCH, _HANDLE = 12, 7  # of a legend; the line before a label takes as much room as some letters
 _OTHER_DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
 
@@ -80,14 +81,14 @@ def plot_learning_curves(
     bootstrap: Bootstrap = BOOTSTRAP,
     styles: Mapping[str, Style] | None = None,
     columns: int = 3,
-    spacing: int = 1,
+    spacing: int | None = None,
     xlabel: str = "episodes",
 ) -> Figure:
     """A figure of returns over episodes with pointwise intervals, one panel or one for each title.
 
     Each point is over the last ``window`` episodes; see ``secret_rl.evaluation.aggregate``. ``styles`` replace those
-    of ``condition_styles``. Points that are not episodes but tests, some steps apart, have that ``spacing`` and
-    another ``xlabel``. The legend stands below, once for all panels.
+    of ``condition_styles``. Points that are not episodes but tests, the first before any step and the others
+    ``spacing`` steps apart, need that and another ``xlabel``. The legend stands below, once for all panels.
     """
     titled = {"": panels} if isinstance(panels, LearningCurves) else dict(panels)
     if not titled:
@@ -115,20 +116,23 @@ def plot_learning_curves(
         axes.set_ylabel("discounted return, unshaped")
     lines = {line.get_label(): line for axes in grid[: len(titled)] for line in axes.get_lines()}
     labels = [name for name in looks if name in lines]
-    width = max(1, min(len(labels), 2 + 2 * across))
+    room = int(figure.get_figwidth() * _LETTERS_PER_INCH)
+    width = max(1, min(len(labels), 2 + 2 * across, room // (_HANDLE + max(map(len, labels), default=0))))
     figure.legend([lines[name] for name in labels], labels, loc="outside lower center", ncols=width, frameon=False)
     return figure
 
 
-def _draw_panel(axes: Axes, curves: LearningCurves, looks: Mapping[str, Style], spacing: int, **how: Any) -> None:
+def _draw_panel(
+    axes: Axes, curves: LearningCurves, looks: Mapping[str, Style], spacing: int | None, **how: Any
+) -> None:
     for name in looks:
         if name not in curves.returns:
             continue
         curve, look = aggregate(curves[name], **how), looks[name]
-        places = curve.episodes * spacing
+        places = curve.episodes if spacing is None else (curve.episodes - 1) * spacing
         axes.plot(places, curve.value, color=look.color, linestyle=look.dashes, linewidth=1.6, label=name)
         axes.fill_between(places, curve.low, curve.high, color=look.color, alpha=0.18, linewidth=0)
-    axes.set_xlim(0, curves.episodes * spacing)
+    axes.set_xlim(0, curves.episodes if spacing is None else (curves.episodes - 1) * spacing)
     axes.grid(alpha=0.3, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -16,9 +16,9 @@ class DqnOptions:
     decay: float = 0.95
     """Of the mean of squared gradients; not in the paper."""
     stabiliser: float = 1e-6
-    """Added to its root. Not in the paper; with the 0.01 of other work nothing is learned for 200,000 steps."""
+    """Added to its root; not in the paper. With the 0.01 of other work these small gradients hardly move anything."""
     discount: float = 0.9
-    """Not in the paper. With 0.99, values of this small network are overestimated until nothing is learned."""
+    """Not in the paper. With 0.99 this small network overestimates values until agents only walk about."""
     epsilon_steps: int = 250_000
     """Over these, exploration falls from 1 to ``epsilon_final``."""
     epsilon_final: float = 0.01

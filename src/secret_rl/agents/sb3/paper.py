@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from secret_rl.agents.dqn.options import FILTERS, STRIDES, UNITS, DqnOptions
 
-
 _PAPER = DqnOptions()
 
 

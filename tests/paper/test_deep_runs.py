@@ -1,0 +1,125 @@
+"""The machinery of the paper's results with deep agents, at a tiny size."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from paper.credit_runs import Cell, Mazes
+from paper.deep_runs import Condition, Deep, DeepResult
+
+from paper import credit_runs, deep_in_domain, deep_inverted, deep_runs, deep_sb3, transfer_runs
+from secret_rl.agents.dqn import many
+from secret_rl.credit import memoryless
+from secret_rl.envs.tabular import best_return
+from secret_rl.evaluation import LearningCurves
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
+MODULES = (deep_inverted, deep_in_domain, deep_sb3)
+CONDITIONS = (
+    Condition("from scratch"),
+    Condition("weight transfer", transferred=True),
+    Condition("paper", "paper"),
+    Condition("OnlineCredit", "OnlineCredit", scale=0.7),
+    Condition("pending, adapted, replay", "pending, adapted", {"priority": 0.25}),
+    Condition("learned", "learned"),
+    Condition("start", "value", {"start_from_potential": True, "shaping": False}),
+)
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    monkeypatch.setattr(memoryless, "_ROUND", 2)  # spend no time on the memoryless twin
+    monkeypatch.setattr(many, "_FITTING", 3)
+    monkeypatch.setattr(deep_runs, "TEST_EVERY", 40)
+    monkeypatch.setattr(credit_runs, "DATA", tmp_path / "data")
+    monkeypatch.setattr(credit_runs, "MODELS", tmp_path / "models")
+    monkeypatch.setattr(deep_runs, "RESULTS", tmp_path)
+    monkeypatch.setattr(deep_runs, "CURVES", tmp_path / "curves")
+    options = {"steps": 80, "units": 16, "batch_size": 16, "evaluate_every": 40, "restarts": 0, "learning_rate": 0.01}
+    source = Cell("source", Mazes(1, 1, 200, seed=1, size=3, success_share=0.3), {}, options)
+    panel = Deep(
+        "tiny", source, 1, 1, True, CONDITIONS, 80, mazes=2, seeds=2, size=3, target_trajectories=60, models=1,
+        source_mazes=2, source_steps=16,
+    )  # fmt: skip
+    return DeepResult("tiny", "A tiny figure", [panel, replace(panel, label="another", inverted=False)], note="a note")
+
+
+def test_every_condition_is_learned_told_and_not_run_twice(tiny, monkeypatch):
+    written = deep_runs.make(tiny, "the command", analyse_only=False)
+    record = json.loads(tiny.path.read_text())
+    assert [entry["label"] for entry in record["panels"]] == ["tiny", "another"]
+    curves = LearningCurves.load(tiny.curves(tiny.panels[0]))
+    assert list(curves.names) == [condition.label for condition in CONDITIONS]
+    assert curves["paper"].shape == (2, 2, 3)  # before the first step, and twice after 40 more
+    assert curves.collected["learned"].tolist() == [60, 60]
+    assert curves.collected["OnlineCredit"].tolist() == [0, 0]
+    table = (tiny.path.parent / "tiny.md").read_text()
+    for expected in ("a note", "| weight transfer |", "80 steps of training", "`the command`", "tests, one every 40"):
+        assert expected in table
+    assert [path.rsplit(".", 1)[1] for path in written] == ["md", "png", "svg"]
+    monkeypatch.setattr(deep_runs, "dqn_many", None)
+    before = tiny.path.read_bytes()
+    deep_runs.make(tiny, "another command", analyse_only=False)
+    assert tiny.path.read_bytes() == before
+
+
+def test_tasks_carry_the_potentials_of_their_condition(tiny):
+    panel = tiny.panels[0]
+    prepared = deep_runs._prepare(panel, "cpu")
+    by_condition = dict(
+        zip((c.label for c in CONDITIONS), np.array(prepared.models, object).reshape(7, 2, -1), strict=True)
+    )
+    models = {label: [type(prepared.models[0])(*row) for row in rows] for label, rows in by_condition.items()}
+    for maze in range(2):
+        plain = models["from scratch"][maze]
+        assert not plain.potential.any() and not plain.credit.any()
+        assert models["OnlineCredit"][maze].cap == pytest.approx(0.95)
+        np.testing.assert_array_equal(plain.next_states, models["paper"][maze].next_states)
+        assert prepared.optimal[maze] == best_return(plain, 0.99)
+    assert any(model.potential.any() for model in models["learned"] + models["start"])
+    transferred = [weights is not None for weights in prepared.initial]
+    assert transferred == [condition.transferred for condition in CONDITIONS for _ in range(2)]
+    assert [options.priority for options in prepared.options] == [0.0] * 8 + [0.25] * 2 + [0.0] * 4
+
+
+def test_agents_of_stable_baselines_learn_the_same_panels(tiny, monkeypatch):
+    from paper import sb3_runs
+
+    monkeypatch.setattr(sb3_runs, "TEST_EVERY", 40)
+    few = tuple(condition for condition in CONDITIONS if condition.label in ("from scratch", "OnlineCredit"))
+    panel = replace(tiny.panels[0], agent="PPO", conditions=few, mazes=1)
+    monkeypatch.setattr(sb3_runs, "PPO_OPTIONS", {**sb3_runs.PPO_OPTIONS, "n_envs": 4, "n_steps": 10, "batch_size": 40})
+    for condition in range(2):
+        found = sb3_runs._one(panel, condition, 0, 0)
+        assert found.shape == (3,)
+        assert (np.abs(found) <= 1).all()
+    replayed = replace(panel, agent="DQN", conditions=(CONDITIONS[4],))
+    assert sb3_runs._one(replayed, 0, 0, 0).shape == (3,)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_settings_are_whole(quick):
+    for module in MODULES:
+        result = module.result(quick)
+        assert result.name.endswith("-quick") == quick
+        for panel in result.panels:
+            assert json.loads(json.dumps(deep_runs.settings_of(panel))) == deep_runs.settings_of(panel)
+            assert panel.first_layout == transfer_runs.HELD_OUT_LAYOUTS
+            labels = [condition.label for condition in panel.conditions]
+            assert len(set(labels)) == len(labels)
+
+
+def test_no_agent_was_trained_in_a_held_out_maze():
+    held_out = range(transfer_runs.HELD_OUT_LAYOUTS, transfer_runs.HELD_OUT_LAYOUTS + 1000)
+    assert all(deep_runs.SOURCE_LAYOUTS + maze not in held_out for maze in range(Deep.source_mazes))
+
+
+def test_committed_tables_are_those_of_the_runs():
+    for module in MODULES:
+        result = module.result(False)
+        record = json.loads((credit_runs.RESULTS / f"{result.name}.json").read_text())
+        told = (credit_runs.RESULTS / f"{result.name}.md").read_text()
+        for panel in result.panels:
+            entry = next(e for e in record["panels"] if e["settings"] == deep_runs.settings_of(panel))
+            assert entry["table"].rstrip() in told
