@@ -142,7 +142,7 @@ def test_credited_transitions_are_drawn_as_often_as_asked(world):
     for _ in range(40):
         filled.step(3)
         buffer = filled.buffer
-        held = np.flatnonzero(buffer.terms[: buffer.size()].ravel() > 0)
+        held = np.flatnonzero(((buffer.terms > 0) | (buffer.rewards > 0))[: buffer.size()].ravel())
         assert sorted(buffer._credited[: buffer._credited_count]) == held.tolist()
     np.random.seed(0)  # noqa: NPY002
     batch = filled.buffer.sample(4000)
@@ -150,13 +150,14 @@ def test_credited_transitions_are_drawn_as_often_as_asked(world):
     assert 0.2 < share < 0.8
     # a batch knows sums only: find the transition by what it was paid
     by_sum = {}
-    for paid, term in zip(filled.buffer._paid.ravel(), filled.buffer.terms.ravel(), strict=True):
-        by_sum.setdefault(float(paid), set()).add(bool(term > 0))
+    columns = (filled.buffer._paid, filled.buffer.terms, filled.buffer.rewards)
+    for paid, term, reward in zip(*(column.ravel() for column in columns), strict=True):
+        by_sum.setdefault(float(paid), set()).add(bool(term > 0 or reward > 0))
     found = [next(iter(by_sum[float(r)])) for r in batch.rewards[:, 0] if len(by_sum[float(r)]) == 1]
     assert len(found) > 3000 and np.mean(found) == pytest.approx(0.6 + 0.4 * share, abs=0.04)
     assert len(batch.rewards) == len(batch.actions) == len(batch.dones) == 4000
     filled.buffer.relabel(ReplayShaping(TablePotential({0: 0.5}, state=lambda *_: 0), 0.9))
-    assert filled.buffer._credited_count == 0, "0.9 * 0.5 - 0.5 is negative"
+    assert filled.buffer._credited_count == (filled.buffer.rewards > 0).sum(), "0.9 * 0.5 - 0.5 is negative"
     assert len(filled.buffer.sample(32).rewards) == 32
 
 

@@ -46,9 +46,9 @@ class ShapedReplayBuffer(ReplayBuffer):
     ``relabel`` exchanges the shaping of everything that is stored, so that a potential may change while an agent
     learns and the buffer never holds two. From then on the new one pays, whatever the environments pay.
 
-    ``priority``: every draw of a batch is, with this probability, from the transitions whose term is positive (the
-    credited ones), else from all. This is a *bias*: values are then fitted to credited transitions more often than
-    they happen; nothing corrects for it.
+    ``priority``: every draw of a batch is, with this probability, from the credited transitions, whose term or whose
+    unshaped reward is positive, else from all. Without any shaping that is a replay of rewards. This is a *bias*:
+    values are then fitted to credited transitions more often than they happen; nothing corrects for it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         self.priority = float(priority)
         self.terms = np.zeros((self.buffer_size, self.n_envs), np.float32)
         self._paid = np.zeros((self.buffer_size, self.n_envs), np.float32)  # the sum, rounded once
-        # The transitions whose term is positive, as row * n_envs + env: an array to draw from, and each one's place.
+        # The credited transitions, as row * n_envs + env: an array to draw from, and each one's place.
         places = self.buffer_size * self.n_envs if priority else 0
         self._credited, self._place_of = np.zeros(places, np.int64), np.full(places, -1, np.int64)
         self._credited_count = 0
@@ -119,7 +119,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         self.terms[row] = terms
         self._paid[row] = reward if self.shaping is None else self.rewards[row].astype(np.float64) + terms
         if self.priority:
-            for transition, credited in enumerate((self.terms[row] > 0).tolist(), row * self.n_envs):
+            for transition, credited in enumerate(self._is_credited(slice(row, row + 1)).tolist(), row * self.n_envs):
                 self._count_as_credited(transition, credited)
 
     def relabel(self, shaping: StoredShaping) -> None:
@@ -140,12 +140,17 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._paid[rows, env] = self.rewards[rows, env].astype(np.float64) + terms
             first += len(rows)
         if self.priority:
-            credited = np.flatnonzero(self.terms[: self.size()].ravel() > 0)
+            credited = np.flatnonzero(self._is_credited(slice(self.size())))
             self._credited_count = len(credited)
             self._credited[: len(credited)] = credited
             self._place_of[:] = -1
             self._place_of[credited] = np.arange(len(credited))
         self._catch_up(shaping, max((len(rows) for env, rows, _ in parts if not self.dones[rows[-1], env]), default=0))
+
+    def _is_credited(self, rows: slice) -> NDArray[np.bool_]:
+        """(rows * n_envs,)"""
+        found: NDArray[np.bool_] = (self.terms[rows] > 0) | (self.rewards[rows] > 0)
+        return found.ravel()
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """A batch of transitions with shaped rewards."""
