@@ -27,6 +27,7 @@ HELD_OUT_LAYOUTS = 719_000  # first looked at when everything else was settled
 DISCOUNT = 0.99
 
 CONDITIONS = ("none", "paper", "pending", "value", "OnlineCredit")
+LEARNED = "learned pending"
 ADAPTED = ("pending, adapted", "paper, adapted", "OnlineCredit, adapted")
 
 
@@ -49,6 +50,8 @@ class Transfer:
     conditions: Sequence[str] = CONDITIONS
     models: int = 5
     """Credit models of as many seeds; seed ``s`` of a maze learns with model ``s``, modulo their number."""
+    credit_view: bool = False
+    """The credit model sees the 3x3 cells around the agent, whatever is observed."""
 
     def options(self, maze: int) -> dict[str, Any]:
         """The options of a held-out maze."""
@@ -123,11 +126,12 @@ def _learn(panel: Transfer) -> tuple[LearningCurves, dict[str, Any]]:
             if any(name in ADAPTED for name in panel.conditions):  # once a maze: it takes longer than all else
                 kind = (panel.size, panel.triggers, panel.prizes, panel.inverted)
                 adapted = adapted_to(kind, HELD_OUT_LAYOUTS + maze, secrets[maze % len(secrets)], data)
-            for seed in range(panel.seeds):
-                potentials = _potentials(panel.conditions, data, secrets[seed % len(secrets)], adapted)
+            for number, secret in enumerate(secrets):
+                potentials = _potentials(panel, data, secret, adapted)
                 models = [_shaped(env, plain, potential) for potential in potentials.values()]
-                for name, curve in zip(potentials, learn_many(models, [seed], panel.episodes), strict=True):
-                    returns[name][maze, seed] = curve[0]
+                seeds = range(number, panel.seeds, len(secrets))
+                for name, curve in zip(potentials, learn_many(models, seeds, panel.episodes), strict=True):
+                    returns[name][maze, seeds] = curve
     estimated = [name for name in panel.conditions if name not in ("none", "OnlineCredit")]
     curves = LearningCurves(
         returns,
@@ -169,12 +173,14 @@ def adapted_to(
 
 
 def _potentials(
-    names: Sequence[str], data: srl.Trajectories, secret: srl.Secret, adapted: srl.Secret | None
+    panel: Transfer, data: srl.Trajectories, secret: srl.Secret, adapted: srl.Secret | None
 ) -> dict[str, Any]:
     """The potential of each condition; None is no shaping, also where the data hold nothing to estimate from."""
     found: dict[str, Any] = {}
     attributed = {id(secret): None, id(adapted): None}
-    for name in names:
+    view = srl.CenteredView(3) if panel.credit_view else None
+    seen = data if view is None else srl.apply_view(data, view)
+    for name in panel.conditions:
         kind, _, which = name.partition(", ")
         model = adapted if which else secret
         with warnings.catch_warnings():
@@ -182,13 +188,14 @@ def _potentials(
             if kind == "none" or model is None:
                 found[name] = None
             elif kind == "OnlineCredit":
-                found[name] = srl.OnlineCredit(model) if model.queries is not None else None
+                found[name] = srl.OnlineCredit(model, observation=view) if model.queries is not None else None
             elif not data.successful.any():
                 found[name] = None
             else:
                 if attributed[id(model)] is None and kind != "value":
-                    attributed[id(model)] = model.attribute(data)
-                found[name] = srl.estimate_potential(data, attributed[id(model)], kind)
+                    attributed[id(model)] = model.attribute(seen)
+                make = srl.learn_potential if kind == LEARNED else srl.estimate_potential
+                found[name] = make(data, attributed[id(model)], "pending" if kind == LEARNED else kind)
     return found
 
 
@@ -231,6 +238,8 @@ def settings_of(panel: Transfer) -> dict[str, Any]:
         },
         "first_layout": HELD_OUT_LAYOUTS,
     }
+    if not panel.credit_view:
+        del content["credit_view"]
     return json.loads(json.dumps(content))
 
 

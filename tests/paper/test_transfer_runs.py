@@ -1,12 +1,13 @@
 """The machinery of the paper's transfer results, at a tiny size."""
 
 import json
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from paper.credit_runs import Cell, Mazes
-from paper.transfer_runs import ADAPTED, CONDITIONS, Transfer, TransferResult
+from paper.transfer_runs import ADAPTED, CONDITIONS, LEARNED, Transfer, TransferResult
 
 import secret_rl as srl
 from paper import (
@@ -82,9 +83,27 @@ def test_mazes_without_a_success_are_learned_without_shaping():
     env_options = {"size": 8, "triggers": 3, "layout_seed": 0, "max_steps": 5}
     data = srl.collect("secret_rl/Triggers-v0", 20, env_options=env_options)
     assert not data.successful.any()
-    potentials = transfer_runs._potentials(("none", "paper", "pending", "value"), data, None, None)
-    assert set(potentials.values()) == {None}
-    assert transfer_runs._adapted(None, 0, None, data) is None
+    panel = Transfer("", None, 3, 1, conditions=("none", "paper", "pending", "value"))
+    assert set(transfer_runs._potentials(panel, data, None, None).values()) == {None}
+    assert transfer_runs.adapted_to((8, 3, 1, False), 0, None, data) is None
+
+
+def test_credit_may_see_less_than_is_observed(tiny):
+    [panel] = tiny.panels
+    whole = replace(panel, window=None, credit_view=True, conditions=("none", "pending", LEARNED, "OnlineCredit"))
+    cropped = replace(panel, conditions=("none", "pending", "OnlineCredit"))
+    secret = credit_runs.fitted(panel.source, 0, "cpu")
+    data, seen = (
+        srl.collect("secret_rl/Triggers-v0", 60, seed=1, env_options=each.options(1)) for each in (whole, cropped)
+    )
+    found = transfer_runs._potentials(whole, data, secret, None)
+    expected = transfer_runs._potentials(cropped, seen, secret, None)
+    assert found["pending"].values == expected["pending"].values
+    env = gym.make("secret_rl/Triggers-v0", **whole.options(1))
+    learned = srl.PotentialShaping(env, found[LEARNED], 0.99).tabular().potential
+    assert learned.any() and learned.min() >= 0
+    assert transfer_runs.settings_of(whole)["credit_view"]
+    assert "credit_view" not in transfer_runs.settings_of(panel), "so that settings of earlier runs stay the same"
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
