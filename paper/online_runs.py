@@ -96,7 +96,7 @@ def _dqn(
     options = paper_dqn(panel.length, n_envs=8, discount=0.9)
     if condition.priority or online is not None:
         how = {"priority": condition.priority}
-        options |= {"replay_buffer_class": RewardedReplay, "replay_buffer_kwargs": how}
+        options |= {"replay_buffer_class": srl.ShapedReplayBuffer, "replay_buffer_kwargs": how}
     curve = srl.train(
         DQN, TRIGGERS_ID, panel.length, env_options=panel.env(maze), seed=seed, evaluate_every=TEST_EVERY,
         evaluation_episodes=4, callback=None if online is None else srl.OnlineSecretCallback(online), device="cpu",
@@ -105,22 +105,3 @@ def _dqn(
     # With one prize, the only reward of an episode comes with its last step.
     returns = np.where(curve.returns == 0, 0.0, curve.returns * DISCOUNT ** (curve.lengths - 1)).mean(1)
     return returns, np.searchsorted(curve.training_steps, curve.steps, side="right")
-
-
-class RewardedReplay(srl.ShapedReplayBuffer):
-    """A ``ShapedReplayBuffer`` whose priority is for rewarded transitions as well as for credited ones."""
-
-    def add(self, *transition: Any) -> None:
-        """Store one step of every environment."""
-        row = self.pos
-        super().add(*transition)
-        self._count_rewarded(row, row + 1)
-
-    def relabel(self, shaping: Any) -> None:
-        """Pay everything that is stored anew."""
-        super().relabel(shaping)
-        self._count_rewarded(0, self.size())
-
-    def _count_rewarded(self, first: int, last: int) -> None:
-        for place in np.flatnonzero(self.rewards[first:last] > 0) if self.priority else ():
-            self._count_as_credited(first * self.n_envs + int(place), True)

@@ -8,14 +8,13 @@ import pytest
 
 pytest.importorskip("stable_baselines3")
 
-from paper.online_runs import Condition, Panel, RewardedReplay
+from paper.online_runs import Condition, Panel
 
 import secret_rl as srl
 from paper import online, online_runs
 from secret_rl.credit import memoryless
 from secret_rl.evaluation import LearningCurves
 from secret_rl.online import secret
-from secret_rl.shaping import Observed, ReplayShaping, TablePotential
 
 
 class _InTurn:
@@ -91,20 +90,6 @@ def test_episodes_needed_are_those_played_when_the_return_was_first_seen():
     assert online.episodes_needed(curves, tabular, {"none": {"episodes_by_point": None}}) == {"none": [None, None]}
     higher = LearningCurves({"none": [[[0, 0.9, 0.9, 1], [0, 1, 1, 0]]]}, optimal=1.0)
     assert online.episodes_needed(higher, tabular, {"none": {"episodes_by_point": None}}) == {"none": [3, 3]}
-
-
-def test_rewarded_transitions_are_drawn_more_often_whatever_the_potential():
-    space, actions = gym.spaces.Box(0, 1, (1,), np.float32), gym.spaces.Discrete(2)
-    buffer = RewardedReplay(20, space, actions, device="cpu", n_envs=2, priority=1.0)
-    for step in range(14):  # wraps around
-        seen = np.full((2, 1), step / 20, np.float32)
-        rewards = np.array([float(step == 11), -float(step == 12)])
-        buffer.add(seen, seen, np.zeros(2, int), rewards, np.zeros(2), [{}, {}])
-    assert set(buffer.sample(50).rewards.ravel().tolist()) == {1.0}
-    key = Observed()(np.full(1, 13 / 20, np.float32), {})
-    buffer.relabel(ReplayShaping(TablePotential({key: 1.0}, state=Observed()), 0.5))
-    drawn = {round(value, 2) for value in buffer.sample(200).observations.ravel().tolist()}
-    assert drawn == {0.55, 0.6}, "the one rewarded, and the one that leads to where the potential is"
 
 
 def test_the_result_is_well_formed_and_the_one_committed_is_of_the_settings_in_the_code():
