@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH_BIN := $(VENV)-bench/bin
 SETUP := pyproject.toml constraints.txt
-RUFF_PATHS := src tests benchmarks paper
+RUFF_PATHS := src tests benchmarks paper examples
 
 .PHONY: demo test lint bench paper-quick clean clean-kernels help
 

@@ -5,7 +5,6 @@ import platform
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,13 @@ import numpy as np
 import torch
 
 import secret_rl as srl
+from paper import records
 from paper.credit_runs import RESULTS, Cell, fitted
 from paper.transfer_runs import CURVES, HELD_OUT_LAYOUTS, adapted_to, best_return_of
 from secret_rl.agents.dqn import DqnCurves, DqnOptions, dqn_many
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import TabularModel
 from secret_rl.evaluation import LearningCurves, compare
-from secret_rl.files import replace_text
 from secret_rl.views import CenteredView
 
 SOURCE_LAYOUTS = 500_000  # first of the mazes that agents whose weights are transferred were trained in
@@ -97,22 +96,20 @@ class DeepResult:
 
 def run(result: DeepResult, command: str, device: str = "auto") -> Path:
     """Let every agent learn; panels that are there already are kept. Panels of as many steps share one batch."""
-    record: dict[str, Any] = {"panels": []}
-    if result.path.is_file():
-        record = json.loads(result.path.read_text(encoding="utf-8"))
-    known = [entry["settings"] for entry in record["panels"]]
-    missing = [p for p in result.panels if settings_of(p) not in known or not result.curves(p).is_file()]
+    record = records.load(result.path)
+    missing = [
+        panel
+        for panel in result.panels
+        if not (records.entry_of(record, settings_of(panel)) and result.curves(panel).is_file())
+    ]
     for agent, steps in sorted({(panel.agent, panel.steps) for panel in missing}):
         together = [panel for panel in missing if (panel.agent, panel.steps) == (agent, steps)]
         learn = _learn_batched if agent == Deep.agent else _learn_each
         for panel, (learned, about) in zip(together, learn(together, device), strict=True):
             result.curves(panel).parent.mkdir(parents=True, exist_ok=True)
             learned.save(result.curves(panel))
-            record["panels"] = [entry for entry in record["panels"] if entry["label"] != panel.label]
             entry = {"label": panel.label, "settings": settings_of(panel), **about, **_compared(learned, panel)}
-            record["panels"].append(entry)
-            record |= {"command": command, "date": datetime.now(UTC).date().isoformat()}
-            replace_text(result.path, json.dumps(record, indent=1) + "\n")
+            records.keep(result.path, record, entry, command)
             rows = entry["beside_first"]["conditions"]
             told = ", ".join(f"{name} {row['area']['value']:.3f}" for name, row in rows.items())
             print(f"  {panel.label}: {told}", flush=True)
@@ -279,28 +276,22 @@ def settings_of(panel: Deep) -> dict[str, Any]:
 
 def table(result: DeepResult) -> Path:
     """Every panel's comparison, as Markdown."""
-    record = json.loads(result.path.read_text(encoding="utf-8"))
-    lines = [f"# {result.title}", "", *([result.note, ""] if result.note else [])]
-    for panel in result.panels:
-        entry = next((e for e in record["panels"] if e["settings"] == settings_of(panel)), None)
-        lines += [f"## {panel.label}", ""]
-        if entry is None:
-            lines += ["not run", ""]
-            continue
-        lines += [entry["table"].rstrip(), ""]
-        told = f"{panel.steps:,} steps of training."
-        if any(_is_estimated(condition) for condition in panel.conditions):
-            told += (
-                f" {panel.target_trajectories:,} target trajectories of random play per maze for the potentials that "
-                f"are estimated, {entry['successful_target_trajectories']:.1%} of them successful; "
-                f"{entry['mazes_without_success']} of {panel.mazes} mazes without any, where those are 0."
-            )
-        lines += [told, ""]
-    machines = sorted({entry["machine"] for entry in record["panels"]})
-    lines += [f"`{record['command']}`, {record['date']}, {'; '.join(machines)}.", ""]
-    path = RESULTS / f"{result.name}.md"
-    replace_text(path, "\n".join(lines))
-    return path
+    record = records.load(result.path)
+    sections = {panel.label: _told(panel, records.entry_of(record, settings_of(panel))) for panel in result.panels}
+    return records.write_page(RESULTS / f"{result.name}.md", result.title, result.note, sections, record)
+
+
+def _told(panel: Deep, entry: Mapping[str, Any] | None) -> list[str] | None:
+    if entry is None:
+        return None
+    told = f"{panel.steps:,} steps of training."
+    if any(_is_estimated(condition) for condition in panel.conditions):
+        told += (
+            f" {panel.target_trajectories:,} target trajectories of random play per maze for the potentials that are "
+            f"estimated, {entry['successful_target_trajectories']:.1%} of them successful; "
+            f"{entry['mazes_without_success']} of {panel.mazes} mazes without any, where those are 0."
+        )
+    return [entry["table"].rstrip(), "", told, ""]
 
 
 def figure(result: DeepResult) -> list[Path]:

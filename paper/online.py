@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from paper import records
 from paper.credit_runs import RESULTS, machine
 from paper.online_runs import TEST_EVERY, Condition, Panel, learn
 from paper.transfer_runs import CURVES, best_return_of
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.evaluation import LearningCurves, compare
-from secret_rl.files import replace_text
 from secret_rl.report.learning_curves import save_learning_curves
 
 FRACTION = 0.9  # of the best return
@@ -54,7 +53,7 @@ DQN = (
 def result(quick: bool) -> OnlineResult:
     """One switch and one prize, from scratch."""
     panels = [
-        Panel("8x8 1T1P, tabular", "tabular", TABULAR, 400, 8, 3, {"first": 50, "growth": 1.5}),
+        Panel("8x8 1T1P, tabular", "tabular", TABULAR, 400, 8, 2, {"first": 50, "growth": 1.5}),
         Panel("8x8 1T1P, DQN", "DQN", DQN, 60_000, 5, 1, {"first": 200, "growth": 1.5}, 1),
     ]
     if quick:
@@ -65,21 +64,15 @@ def result(quick: bool) -> OnlineResult:
 
 def run(result: OnlineResult, command: str) -> Path:
     """Let every agent learn; panels that are there already are kept."""
-    record: dict[str, Any] = {"panels": []}
-    if result.path.is_file():
-        record = json.loads(result.path.read_text(encoding="utf-8"))
+    record = records.load(result.path)
     for panel in result.panels:
-        known = any(entry["settings"] == settings_of(panel) for entry in record["panels"])
-        if known and result.curves(panel).is_file():
+        if records.entry_of(record, settings_of(panel)) and result.curves(panel).is_file():
             continue
         curves, about = _learn(panel)
         result.curves(panel).parent.mkdir(parents=True, exist_ok=True)
         curves.save(result.curves(panel))
-        record["panels"] = [entry for entry in record["panels"] if entry["label"] != panel.label]
         entry = {"label": panel.label, "settings": settings_of(panel), **about, **_compared(curves, panel)}
-        record["panels"].append(entry)
-        record |= {"command": command, "date": datetime.now(UTC).date().isoformat()}
-        replace_text(result.path, json.dumps(record, indent=1) + "\n")
+        records.keep(result.path, record, entry, command)
         rows = entry["beside_none"]["conditions"]
         told = ", ".join(f"{name} {row['area']['value']:.3f}" for name, row in rows.items())
         print(f"  {panel.label}: {told}", flush=True)
@@ -90,7 +83,7 @@ def _learn(panel: Panel) -> tuple[LearningCurves, dict[str, Any]]:
     """Unshaped returns of every run, and what was learned of credit meanwhile."""
     shape = len(panel.conditions), panel.mazes, panel.seeds
     places = list(np.ndindex(shape))
-    with ProcessPoolExecutor(max(1, (os.cpu_count() or 1) - 1), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=get_context("spawn")) as pool:
         runs = list(pool.map(learn, [panel] * len(places), places))
     returns = np.array([run["returns"] for run in runs]).reshape(*shape, -1)
     labels = [condition.label for condition in panel.conditions]
@@ -146,20 +139,13 @@ def settings_of(panel: Panel) -> dict[str, Any]:
 
 def table(result: OnlineResult) -> Path:
     """Every panel's comparison, as Markdown."""
-    record = json.loads(result.path.read_text(encoding="utf-8"))
-    lines = ["# Online SECRET from scratch", "", _NOTE, ""]
+    record = records.load(result.path)
+    sections = {}
     for panel in result.panels:
-        entry = next((e for e in record["panels"] if e["settings"] == settings_of(panel)), None)
-        lines += [f"## {panel.label}", ""]
-        if entry is None:
-            lines += ["not run", ""]
-            continue
-        lines += [entry["table"].rstrip(), "", *_told(result, panel, entry), ""]
-    machines = sorted({entry["machine"] for entry in record["panels"]})
-    lines += [f"`{record['command']}`, {record['date']}, {'; '.join(machines)}.", ""]
-    path = RESULTS / f"{result.name}.md"
-    replace_text(path, "\n".join(lines))
-    return path
+        entry = records.entry_of(record, settings_of(panel))
+        told = None if entry is None else [entry["table"].rstrip(), "", *_told(result, panel, entry), ""]
+        sections[panel.label] = told
+    return records.write_page(RESULTS / f"{result.name}.md", "Online SECRET from scratch", _NOTE, sections, record)
 
 
 _NOTE = (

@@ -4,7 +4,6 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,12 @@ import gymnasium as gym
 import numpy as np
 
 import secret_rl as srl
-from paper import credit_runs
+from paper import credit_runs, records
 from paper.credit_runs import RESULTS, Cell, fitted, machine
 from secret_rl.agents import learn_many
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import TabularModel, best_return
 from secret_rl.evaluation import LearningCurves, compare
-from secret_rl.files import replace_text
 from secret_rl.progress import progress_bar
 from secret_rl.shaping import PotentialRangeWarning
 
@@ -89,21 +87,17 @@ class TransferResult:
 
 def run(result: TransferResult, command: str) -> Path:
     """Learn in every maze with every seed under every condition; panels that are there already are kept."""
-    record: dict[str, Any] = {"panels": []}
-    if result.path.is_file():
-        record = json.loads(result.path.read_text(encoding="utf-8"))
+    record = records.load(result.path)
     for panel in result.panels:
         settings = settings_of(panel)
-        if any(entry["settings"] == settings for entry in record["panels"]) and result.curves(panel).is_file():
+        if records.entry_of(record, settings) and result.curves(panel).is_file():
             continue
         curves, about = _learn(panel)
         result.curves(panel).parent.mkdir(parents=True, exist_ok=True)
         curves.save(result.curves(panel))
-        record["panels"] = [entry for entry in record["panels"] if entry["label"] != panel.label]
-        record["panels"].append({"label": panel.label, "settings": settings, **about, **_compared(curves, result)})
-        record |= {"command": command, "date": datetime.now(UTC).date().isoformat()}
-        replace_text(result.path, json.dumps(record, indent=1) + "\n")
-        print(f"  {panel.label}: {_line(record['panels'][-1])}", flush=True)
+        entry = {"label": panel.label, "settings": settings, **about, **_compared(curves, result)}
+        records.keep(result.path, record, entry, command)
+        print(f"  {panel.label}: {_line(entry)}", flush=True)
     return result.path
 
 
@@ -245,33 +239,29 @@ def settings_of(panel: Transfer) -> dict[str, Any]:
 
 def table(result: TransferResult) -> Path:
     """Every panel's comparison, as Markdown."""
-    record = json.loads(result.path.read_text(encoding="utf-8"))
-    lines = [f"# {result.title}", "", *([result.note, ""] if result.note else [])]
-    for panel in result.panels:
-        entry = next((e for e in record["panels"] if e["settings"] == settings_of(panel)), None)
-        lines += [f"## {panel.label}", ""]
-        if entry is None:
-            lines += ["not run", ""]
-            continue
-        lines += [entry["table"].rstrip(), ""]
-        if "beside_value" in entry:
-            told = [
-                f"{name} {_estimate(parts['improvement'])}"
-                for name, parts in entry["beside_value"].items()
-                if name not in ("none", "paper", "paper, adapted")
-            ]
-            lines += [f"P(improvement) over value, paired: {'; '.join(told)}.", ""]
-        lines += [
-            f"{panel.target_trajectories:,} target trajectories of random play per maze, "
-            f"{entry['successful_target_trajectories']:.1%} of them successful; {entry['mazes_without_success']} of "
-            f"{panel.mazes} mazes without any, where estimated potentials are 0.",
-            "",
+    record = records.load(result.path)
+    sections = {panel.label: _told(panel, records.entry_of(record, settings_of(panel))) for panel in result.panels}
+    return records.write_page(RESULTS / f"{result.name}.md", result.title, result.note, sections, record)
+
+
+def _told(panel: Transfer, entry: Mapping[str, Any] | None) -> list[str] | None:
+    if entry is None:
+        return None
+    lines = [entry["table"].rstrip(), ""]
+    if "beside_value" in entry:
+        told = [
+            f"{name} {_estimate(parts['improvement'])}"
+            for name, parts in entry["beside_value"].items()
+            if name not in ("none", "paper", "paper, adapted")
         ]
-    machines = sorted({entry["machine"] for entry in record["panels"]})
-    lines += [f"`{record['command']}`, {record['date']}, {'; '.join(machines)}.", ""]
-    path = RESULTS / f"{result.name}.md"
-    replace_text(path, "\n".join(lines))
-    return path
+        lines += [f"P(improvement) over value, paired: {'; '.join(told)}.", ""]
+    return [
+        *lines,
+        f"{panel.target_trajectories:,} target trajectories of random play per maze, "
+        f"{entry['successful_target_trajectories']:.1%} of them successful; {entry['mazes_without_success']} of "
+        f"{panel.mazes} mazes without any, where estimated potentials are 0.",
+        "",
+    ]
 
 
 def figure(result: TransferResult) -> list[Path]:

@@ -1,0 +1,164 @@
+"""Every example runs, switches credit on as it says, and tells unshaped returns."""
+
+import hashlib
+import re
+import runpy
+import sys
+import warnings
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import secret_rl as srl
+from secret_rl.credit.diagnosis import CollapseWarning, NoHistoryWarning
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def credit_models(tmp_path_factory):
+    return tmp_path_factory.mktemp("credit")
+
+
+@pytest.fixture(autouse=True)
+def fitted_once(monkeypatch, credit_models):
+    """The examples fit the same model to the same data: fit it in the first of them."""
+    fit = srl.Secret.fit
+
+    def fit_or_load(secret, data, **options):
+        asked = repr(
+            (
+                secret.model_options,
+                secret.training_options,
+                secret.seed,
+                len(data),
+                data.steps,
+                float(data.returns.sum()),
+                options,
+            )
+        )
+        path = credit_models / f"{hashlib.sha256(asked.encode()).hexdigest()}.safetensors"
+        if not path.exists():
+            fit(secret, data, **options).save(path)
+        return srl.Secret.load(path)
+
+    monkeypatch.setattr(srl.Secret, "fit", fit_or_load)
+    yield
+    assert len(list(credit_models.iterdir())) <= 1
+
+
+def run(name, monkeypatch, capsys, *arguments):
+    """Run an example as a program; what it printed, and its global names."""
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for category in (CollapseWarning, NoHistoryWarning):  # 20 updates teach a model nothing
+            warnings.simplefilter("ignore", category)
+        names = runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+    return capsys.readouterr().out, names
+
+
+def verdict_of(printed):
+    *_, unshaped_line, credit_line, last = printed.strip().splitlines()
+    told = r"verdict: \(too small to tell\) (credit helped|credit did not help), (\S+) against (\S+)"
+    found = re.fullmatch(told, last)
+    assert found, last
+    credit, unshaped = float(found[2]), float(found[3])
+    assert unshaped_line.endswith(f" {unshaped:.2f}") and credit_line.endswith(f" {credit:.2f}")
+    if credit != unshaped:  # as printed, rounded
+        assert (found[1] == "credit helped") == (credit > unshaped)
+    return credit, unshaped
+
+
+@pytest.mark.parametrize(("name", "discount"), [("sb3_dqn", 0.9), ("sb3_ppo", 0.99)])
+def test_deep_agents_differ_in_credit_alone(name, discount, monkeypatch, capsys):
+    calls, train = [], srl.train
+
+    def watched(*arguments, **options):
+        trained = train(*arguments, **options)
+        calls.append((arguments, dict(options), trained))
+        return trained
+
+    monkeypatch.setattr(srl, "train", watched)
+    credit, unshaped = verdict_of(run(name, monkeypatch, capsys, "--quick")[0])
+
+    (plain_arguments, plain_options, plain), (credited_arguments, credited_options, credited) = calls
+    credited_options.pop("shaping")
+    assert (plain_arguments, plain_options) == (credited_arguments, credited_options)
+    assert [plain.curve.area(), credited.curve.area()] == pytest.approx([unshaped, credit], abs=0.0051)
+
+    assert not plain.model.get_env().has_attr("shaping_discount")
+    assert set(credited.model.get_env().get_attr("shaping_discount")) == {discount} == {credited.model.gamma}
+    assert np.array_equal(plain.curve.training_returns, plain.curve.training_shaped_returns)
+    assert not np.allclose(credited.curve.training_returns, credited.curve.training_shaped_returns)
+    assert set(np.unique(credited.curve.training_returns)) <= {-1.0, 0.0, 1.0}  # what the maze pays
+    layouts = {options["env_options"]["layout_seed"] for _, options, _ in calls}
+    assert layouts == {7} and plain_options["env_options"]["window"] is None
+
+    if name == "sb3_dqn":
+        for trained, shaped in ((plain, False), (credited, True)):
+            buffer = trained.model.replay_buffer
+            assert isinstance(buffer, srl.ShapedReplayBuffer) and buffer.priority == 0.25
+            assert bool(np.any(buffer.terms > 0)) is shaped
+
+
+def test_own_loop_is_shaped_with_its_own_discount(monkeypatch, capsys):
+    made, shape = [], srl.PotentialShaping
+
+    def watched(*arguments, **options):
+        made.append(shape(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(srl, "PotentialShaping", watched)
+    printed, names = run("plain_loop", monkeypatch, capsys, "--quick")
+    verdict_of(printed)
+    assert [env.shaping_discount for env in made] == [names["DISCOUNT"]]
+
+
+class Counted(gym.Wrapper):
+    """Keeps what the environment paid."""
+
+    paid = 0.0
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.paid += reward
+        return observation, reward, terminated, truncated, info
+
+
+@pytest.fixture(scope="module")
+def loop():
+    return runpy.run_path(str(ROOT / "examples" / "plain_loop.py"))
+
+
+def test_own_loop_tells_unshaped_returns(loop):
+    rng = np.random.default_rng(0)
+    maze = Counted(gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=3))
+    potential = srl.TablePotential({state: float(rng.random()) for state in range(64)})
+    told = loop["learn"](srl.PotentialShaping(maze, potential, loop["DISCOUNT"]), episodes=30)
+    assert maze.paid != 0
+    assert told == pytest.approx(maze.paid / 30)
+
+
+def test_own_loop_learns(loop):
+    maze = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=3)
+    random_play = srl.collect(maze, 100, progress=False)
+    assert loop["learn"](maze, episodes=300) > random_play.returns.mean() + 0.5
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_short_and_listed(path):
+    source, readme = path.read_text(encoding="utf-8"), (ROOT / "examples/README.md").read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 60
+    assert f"python examples/{path.name} " in source and f"]({path.name})" in readme
+    assert f"python examples/{path.name}" in readme
+
+
+def test_links_lead_somewhere():
+    targets = re.findall(r"\]\(([^)]+)\)", (ROOT / "examples/README.md").read_text(encoding="utf-8"))
+    local = [target for target in targets if not target.startswith("http")]
+    assert {path.name for path in EXAMPLES} <= set(local)
+    assert [target for target in local if not (ROOT / "examples" / target).exists()] == []
