@@ -37,7 +37,7 @@ from secret_rl.shaping import (
 )
 from secret_rl.testing.mdps import MdpEnv, is_clear, measure, optimal_actions, random_mdp
 from secret_rl.testing.shaping import EveryEnding
-from secret_rl.testing.strategies import any_space, trajectories
+from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays, stack
 
@@ -238,8 +238,7 @@ def test_features_stand_in_for_observations(tmp_path):
 @settings(max_examples=40)
 @given(st.data())
 def test_alone_in_company_and_from_a_file_the_answers_are_the_same(tmp_path, data):
-    done = trajectories(observation_space=any_space(), action_space=st.just(gym.spaces.Discrete(2)))
-    found = data.draw(done)
+    found = data.draw(trajectories())
     if not found.rewards.any():
         return
     potential = learn_potential(

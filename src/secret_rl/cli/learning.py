@@ -79,7 +79,7 @@ class Learn:
     seeds: int = 5
     """Agents, each with a seed of its own."""
     potential: Path | None = None
-    """Shape with this table, a file written by potential."""
+    """Shape with this table, a file written by potential; or with a learned potential that was saved."""
     credit: Path | None = None
     """Shape with the credit of this model as it happens: a file written by fit; no target trajectories needed."""
     scale: float = 1.0
@@ -106,7 +106,7 @@ class Learn:
         env = gym.make(self.env, **options_of(self.option))
         tasks: dict[str, gym.Env[Any, Any]] = {"none": env}
         if self.potential is not None:
-            tasks["potential"] = self._shaped(env, secret_rl.TablePotential.load(self.potential))
+            tasks["potential"] = self._shaped(env, self.potential)
         if self.credit is not None:
             tasks["OnlineCredit"] = self._shaped(env, secret_rl.OnlineCredit(secret_rl.Secret.load(self.credit)))
         quiet = self.quiet or self.json

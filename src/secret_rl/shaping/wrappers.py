@@ -22,7 +22,7 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     >>> reward, info["env_reward"], info["shaping_reward"]
     (0.05, 0.0, 0.05)
 
-    ``potential`` is a potential or the path of a saved table; a path survives ``env.spec.to_json()``, an object
+    ``potential`` is a potential or the path of a saved one; a path survives ``env.spec.to_json()``, an object
     does not. A potential that remembers is given a memory of its own.
 
     ``discount`` is the agent's own, in (0, 1]: with another one the optimal policies change. Agents find it with
