@@ -26,6 +26,7 @@ _PACKAGES = (
     "minari",
     "h5py",
     "torch",
+    "stable-baselines3",
 )
 
 

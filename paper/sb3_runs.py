@@ -41,7 +41,7 @@ def learn(panel: Deep) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
         for maze in range(panel.mazes)
         for seed in range(panel.seeds)
     ]
-    workers = max(1, (os.cpu_count() or 1) - 1)
+    workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         curves = np.array(list(pool.map(_one, *zip(*jobs, strict=True))))
     by_condition = curves.reshape(len(panel.conditions), panel.mazes, panel.seeds, -1)

@@ -215,6 +215,8 @@ def test_without_positive_rewards_that_are_predicted_credit_is_refused(learned, 
     assert secret.remember(data) is secret and secret.queries is None
     with pytest.raises(NotFittedError, match=r"remembers no reward .* remember\(trajectories\) with some .* positive"):
         secret.step_credit(*PAIRS)
+    with pytest.raises(NotFittedError, match="remembers no reward"):  # when an environment is wrapped, not later
+        secret.check_spaces(spaces.Discrete(4), spaces.Discrete(2))
     np.testing.assert_allclose(
         secret.remember(cues(600)).step_credit(*PAIRS), learned.step_credit(*PAIRS), rtol=0, atol=0.01
     )

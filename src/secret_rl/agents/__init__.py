@@ -1,6 +1,6 @@
 """Agents that learn, and what they gained while they did: tabular Q-learning, compiled where a task is known.
 
-Deep ones, of Stable-Baselines3, are in ``secret_rl.agents.sb3``.
+Deep ones are in ``secret_rl.agents.sb3`` (Stable-Baselines3) and ``secret_rl.agents.dqn`` (many learners at once).
 """
 
 from secret_rl.agents.curves import LearningCurve

@@ -98,6 +98,17 @@ class Secret:
 
         No trajectory and no reward of the target is needed. ``observations`` and ``actions`` hold one row per step.
         """
+        return step_credit(*self._remembered(), observations, actions, self.device)
+
+    def check_spaces(self, observation_space: Any, action_space: Any) -> None:
+        """An error where steps of these spaces cannot be scored: it was fitted on others, or remembers no reward."""
+        from secret_rl.trajectories.spaces import to_json as space_to_json
+
+        self._remembered()
+        self._check_specs("there are", space_to_json(observation_space), space_to_json(action_space))
+
+    def _remembered(self) -> tuple[RewardPredictor, Queries]:
+        """The model, and what rewards of the source looked for."""
         if self.model is None:
             raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
         if self.queries is None:
@@ -105,13 +116,7 @@ class Secret:
                 "the model remembers no reward that it predicted correctly, so it cannot tell what rewards look for: "
                 "call remember(trajectories) with some that hold positive rewards"
             )
-        return step_credit(self.model, self.queries, observations, actions, self.device)
-
-    def check_spaces(self, observation_space: Any, action_space: Any) -> None:
-        """An error where these are not the spaces it was fitted on."""
-        from secret_rl.trajectories.spaces import to_json as space_to_json
-
-        self._check_specs("there are", space_to_json(observation_space), space_to_json(action_space))
+        return self.model, self.queries
 
     def attribute(self, data: "Trajectories", *, rewards: str = "all", tolerance: int = 0) -> Attributions:
         """Who earned each reward that is predicted correctly.
