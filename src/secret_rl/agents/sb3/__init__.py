@@ -11,10 +11,11 @@ from secret_rl.agents.sb3.evaluation import Outcomes, evaluate
 from secret_rl.agents.sb3.paper import SmallConvolutions, paper_dqn
 from secret_rl.agents.sb3.replay import ShapedDictReplayBuffer, ShapedNStepReplayBuffer, ShapedReplayBuffer
 from secret_rl.agents.sb3.training import Trained, train
+from secret_rl.agents.sb3.values import ValuesFrom
 from secret_rl.agents.sb3.weights import load_weights, save_weights
 
 __all__ = [
     "DeepCurve", "Outcomes", "ShapedDictReplayBuffer", "ShapedNStepReplayBuffer", "ShapedReplayBuffer",
-    "SmallConvolutions", "Trained", "TrainingFolderError", "evaluate", "load_weights", "paper_dqn", "save_weights",
-    "train",
+    "SmallConvolutions", "Trained", "TrainingFolderError", "ValuesFrom", "evaluate", "load_weights", "paper_dqn",
+    "save_weights", "train",
 ]  # fmt: skip

@@ -29,6 +29,7 @@ from secret_rl.agents.sb3.environments import (
 from secret_rl.agents.sb3.fingerprint import described
 from secret_rl.agents.sb3.recording import Recorder
 from secret_rl.agents.sb3.states import end_running_episodes
+from secret_rl.agents.sb3.values import ValuesFrom
 from secret_rl.agents.sb3.weights import load_weights
 from secret_rl.progress import progress_bar
 
@@ -60,7 +61,7 @@ def train(
     tensorboard: str | Path | None = None,
     callback: Any = None,
     progress: bool | None = None,
-    initial: BaseAlgorithm | str | Path | None = None,
+    initial: BaseAlgorithm | ValuesFrom | str | Path | None = None,
     **options: Any,
 ) -> Trained:
     """Train an algorithm of Stable-Baselines3 or sb3-contrib for ``steps`` environment steps; ``options`` are its own.
@@ -82,8 +83,8 @@ def train(
     truncated. The environments must be such that seeding and resetting them is a fresh start; callbacks keep their
     own state.
 
-    ``initial``: a trained model, or a file of ``save_weights``, whose policy this one starts from. ``tensorboard``: a
-    folder for logs. ``callback`` is passed on.
+    ``initial``: a trained model, or a file of ``save_weights``, whose policy this one starts from; or ``ValuesFrom``,
+    to start from a potential. ``tensorboard``: a folder for logs. ``callback`` is passed on.
     """
     every = max(1, steps // 50) if evaluate_every is None else evaluate_every
     _check_numbers(steps, discount, n_envs, every, evaluation_episodes, evaluation_epsilon, seed)
@@ -104,7 +105,9 @@ def train(
     if tests is not None:
         check_same_spaces(envs, tests)
     model = _model(algorithm, policy, envs, discount, seed, options)
-    if initial is not None:
+    if isinstance(initial, ValuesFrom):
+        initial.prepare(model)
+    elif initial is not None:
         load_weights(model, initial)
     _set_logger(model, tensorboard)
     with progress_bar(progress, "steps") as tick:
