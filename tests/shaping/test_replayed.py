@@ -57,7 +57,7 @@ def played(env, potential, seed, episodes, *, cut=None, **terms):
 POTENTIALS = [TablePotential(STATES), PLACES, FUNCTION, Everything(), NoPotential()]
 
 
-@pytest.mark.parametrize("potential", POTENTIALS, ids=str)
+@pytest.mark.parametrize("potential", POTENTIALS, ids=lambda potential: type(potential).__name__)
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**31),
@@ -91,7 +91,10 @@ def transitions(make, seed, n, steps):
         seen = [env.reset()[0] if over else new for env, over, new in zip(envs, started, following, strict=True)]
 
 
-@pytest.mark.parametrize("potential", [PLACES, FUNCTION, Everything(()), NoPotential()], ids=str)
+WITHOUT_INFOS = [PLACES, FUNCTION, Everything(()), NoPotential()]
+
+
+@pytest.mark.parametrize("potential", WITHOUT_INFOS, ids=lambda potential: type(potential).__name__)
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 4), listed=st.booleans(), **terms_of_shaping)
 def test_transitions_are_paid_as_they_arrive(potential, seed, n, listed, **terms):
