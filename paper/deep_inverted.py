@@ -27,10 +27,11 @@ OTHER_WAYS = (
 
 
 def result(quick: bool) -> DeepResult:
-    """The paper's agent, and in 1T1P the other ways to spend the same credit."""
+    """The paper's agent, and in 1T1P (but for a quick look) the other ways to spend the same credit."""
+    first = CONDITIONS if quick else (*CONDITIONS, *OTHER_WAYS)
     panels = [
         Deep(f"8x8 {scenario}", credit_of(scenario, quick), 1, prizes, True, conditions, 100_000)
-        for scenario, prizes, conditions in (("1T1P", 1, (*CONDITIONS, *OTHER_WAYS)), ("1T2P", 2, CONDITIONS))
+        for scenario, prizes, conditions in (("1T1P", 1, first), ("1T2P", 2, CONDITIONS))
     ]
     return DeepResult(
         name="deep_inverted-quick" if quick else "deep_inverted",
