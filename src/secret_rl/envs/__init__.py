@@ -3,6 +3,7 @@
 import gymnasium as gym
 
 TRIGGERS_ID = "secret_rl/Triggers-v0"
+KEYS_DOORS_ID = "secret_rl/KeysDoors-v0"
 
 
 def register() -> None:
@@ -13,3 +14,5 @@ def register() -> None:
             entry_point="secret_rl.envs.triggers:TriggersEnv",
             vector_entry_point="secret_rl.envs.triggers:TriggersVectorEnv",
         )
+    if KEYS_DOORS_ID not in gym.registry:  # needs ViZDoom (the extra "doom") once it is made, not before
+        gym.register(KEYS_DOORS_ID, entry_point="secret_rl.envs.keys_doors.env:KeysDoorsEnv")

@@ -1,0 +1,185 @@
+"""ViZDoom, the engine behind the keys-and-doors world; the only file that knows it."""
+
+import os
+import shlex
+import shutil
+import stat
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secret_rl.envs.keys_doors import guard
+from secret_rl.envs.keys_doors.wad import MAP, Wad
+
+try:
+    import vizdoom
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        'the keys-and-doors world needs ViZDoom: pip install "secret-rl[doom]"', name="vizdoom"
+    ) from missing
+
+FORWARD_SPEED = 16.0
+"""The engine's unit of push a tic; the steady pace is 5.3 units of length a tic, about that of DeepMind Lab."""
+TURN = 3.0
+"""Degrees a tic."""
+_WARM_UP = 10  # the first tics of a map take no input
+_LARGEST_SHRINK = 4
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the engine shows and knows after a step."""
+
+    frame: NDArray[np.uint8]
+    """(height, width, RGB)"""
+    position: tuple[float, float]
+    angle: float
+    held: int
+    """Colour of the held key, 0 for none."""
+    opened: int
+    taken: int
+    """Doors opened and keys taken, as bit masks."""
+    goal: bool
+    held_key: int
+    """Number of the held key, -1 for none."""
+
+
+class Engine:
+    """One engine, started with its first map, with its files in a folder of its own."""
+
+    def __init__(self, size: tuple[int, int], capacity: int) -> None:
+        self._resolution, self._shrink = resolution(size)
+        self._capacity = capacity
+        self._size = size
+        self._game: Any = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._wad: Wad | None = None
+
+    def load(self, textmap: bytes) -> Snapshot:
+        """Begin an episode on this map."""
+        if self._game is None:
+            self._start(textmap)
+        else:
+            assert self._wad is not None
+            self._wad.put(textmap)
+            self._guarded(self._game.set_doom_map, MAP)  # this loads the map, too
+        return self._snapshot()
+
+    def step(self, push: float, turn: float, tics: int) -> Snapshot:
+        """Hold an action for some tics: push forward (or back, if negative) and turn to the right."""
+        self._guarded(self._game.make_action, [push, turn], tics)
+        return self._snapshot()
+
+    @property
+    def running(self) -> bool:
+        """Whether a map is loaded."""
+        return self._game is not None
+
+    def close(self) -> None:
+        """End the engine and remove its files."""
+        if self._game is not None:
+            instance = self._game.get_instance_id()
+            try:
+                self._game.close()
+            finally:
+                self._game = None
+                guard.clear(instance)
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = self._wad = None
+
+    def _start(self, textmap: bytes) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="secret-rl-doom-", ignore_cleanup_errors=True)
+        folder = Path(self._folder.name)
+        self._wad = Wad(folder / "keys_doors.wad", self._capacity)
+        self._wad.put(textmap)
+        game = vizdoom.DoomGame()
+        game.set_vizdoom_path(_launcher(folder, str(Path(vizdoom.__file__).with_name("vizdoom"))))
+        game.set_doom_config_path(str(folder / "vizdoom.ini"))
+        game.set_doom_scenario_path(str(self._wad.path))
+        game.set_doom_map(MAP)
+        game.set_screen_resolution(self._resolution)
+        game.set_screen_format(vizdoom.ScreenFormat.RGB24)
+        for option in ("hud", "weapon", "crosshair", "decals", "particles", "messages", "corpses", "screen_flashes"):
+            getattr(game, f"set_render_{option}")(False)
+        game.set_available_buttons(
+            [vizdoom.Button.MOVE_FORWARD_BACKWARD_DELTA, vizdoom.Button.TURN_LEFT_RIGHT_DELTA]
+        )
+        names = ("POSITION_X", "POSITION_Y", "ANGLE", "USER1", "USER2", "USER3", "USER4", "USER5")
+        game.set_available_game_variables([getattr(vizdoom.GameVariable, name) for name in names])
+        game.set_episode_timeout(0)
+        game.set_episode_start_time(_WARM_UP)
+        game.set_window_visible(False)
+        game.set_sound_enabled(False)
+        game.set_mode(vizdoom.Mode.PLAYER)
+        game.set_seed(0)  # nothing in these maps is left to chance
+        game.add_game_args("+movebob 0")
+        self._game = game
+        self._guarded(game.init)
+
+    def _snapshot(self) -> Snapshot:
+        state = self._game.get_state()
+        if state is None:
+            self.close()
+            raise RuntimeError("the engine ended its episode on its own: call reset() to begin another")
+        x, y, angle, held, opened, taken, goal, key = state.game_variables.tolist()
+        frame = state.screen_buffer
+        if self._shrink > 1:
+            width, height = self._size
+            blocks = frame.reshape(height, self._shrink, width, self._shrink, 3)
+            frame = (blocks.sum((1, 3), dtype=np.uint16) // self._shrink**2).astype(np.uint8)
+        else:
+            frame = frame.copy()
+        return Snapshot(frame, (x, y), angle, int(held), int(opened), int(taken), bool(goal), int(key) - 1)
+
+    def _guarded(self, call: Any, *arguments: Any) -> None:
+        """Call the engine; if it fails, clear up and say so."""
+        try:
+            call(*arguments)
+        except vizdoom.SignalException as signalled:  # the engine's way to pass on Ctrl-C
+            self.close()
+            raise KeyboardInterrupt from signalled
+        except BaseException as failed:
+            self.close()
+            if not isinstance(failed, Exception):
+                raise
+            raise RuntimeError(f"the engine failed ({failed}): call reset() to start it again") from failed
+
+
+@cache
+def _resolutions() -> dict[tuple[int, int], Any]:
+    names = (name for name in dir(vizdoom.ScreenResolution) if name.startswith("RES_"))
+    pairs = ((name, name[4:].split("X")) for name in names)
+    return {(int(width), int(height)): getattr(vizdoom.ScreenResolution, name) for name, (width, height) in pairs}
+
+
+def resolution(size: tuple[int, int]) -> tuple[Any, int]:
+    """The engine's resolution for observations of ``size``, and how many pixels of it make one, along each side."""
+    width, height = size
+    for shrink in range(1, _LARGEST_SHRINK + 1):
+        found = _resolutions().get((width * shrink, height * shrink))
+        if found is not None:
+            return found, shrink
+    near = sorted(
+        ((w // k, h // k) for w, h in _resolutions() for k in (1, 2, 4) if w % k == h % k == 0),
+        key=lambda other: abs(other[0] - width) + abs(other[1] - height),
+    )
+    nearest = ", ".join(map(str, dict.fromkeys(near[:6])))
+    raise ValueError(f"the engine draws no pictures of size {size} (width, height): near are {nearest}")
+
+
+def _launcher(folder: Path, engine: str) -> str:
+    """A program to start in place of the engine, which watches over it (Linux; elsewhere the engine itself)."""
+    if not sys.platform.startswith("linux") or shutil.which("sh") is None:
+        return engine
+    words = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(folder), engine]
+    launcher = folder / "engine"
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+    launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR)
+    return str(launcher)

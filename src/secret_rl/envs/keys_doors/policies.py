@@ -1,0 +1,165 @@
+"""Players that know the true map: a solver, a wanderer whose failures make credit learnable, and random play."""
+
+from collections import deque
+from math import atan2, cos, degrees, hypot, radians
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from secret_rl.envs.keys_doors.env import KeysDoorsEnv
+from secret_rl.envs.keys_doors.planner import Status, plan
+from secret_rl.envs.keys_doors.puzzle import CELL, Cell, Puzzle, centre, room_cells, room_of
+
+_FORWARD, _BACKWARD, _LEFT, _RIGHT = range(4)
+_NEAR = 22.0
+"""A way point closer than this counts as reached."""
+_AIM = 9.0
+"""Degrees off course at which one turns; a turn is 12 with the default frame skip."""
+
+
+class Random:
+    """Uniform actions, each held for a few steps so that one gets somewhere."""
+
+    def __init__(self, env: gym.Env[Any, Any], seed: int = 0, hold: int = 1) -> None:
+        if hold < 1:
+            raise ValueError(f"hold must be at least 1 step, got {hold}")
+        self._count = env.action_space.n  # type: ignore[attr-defined]
+        self._rng, self._hold = np.random.default_rng(seed), hold
+        self._left, self._action = 0, 0
+
+    def __call__(self, observation: Any = None) -> int:  # noqa: ARG002  it looks at nothing
+        """The next action."""
+        if self._left == 0:
+            self._left, self._action = self._hold, int(self._rng.integers(self._count))
+        self._left -= 1
+        return self._action
+
+
+class _Walker:
+    """Walks from cell to cell of the true map to a target that ``_choose`` names."""
+
+    def __init__(self, env: gym.Env[Any, Any], seed: int = 0) -> None:
+        bare = env.unwrapped
+        if not isinstance(bare, KeysDoorsEnv):
+            raise TypeError(f"{type(self).__name__} plays secret_rl/KeysDoors-v0 only, got {bare}")
+        self._env = bare
+        self._rng = np.random.default_rng(seed)
+        self._target: Cell | None = None
+        self._seen: tuple[Puzzle, Status] | None = None
+        self._steps = 0
+
+    def __call__(self, observation: Any = None) -> int:  # noqa: ARG002  it looks at the map instead
+        """The next action."""
+        situation = self._env.puzzle, self._env.status
+        self._steps += 1
+        here = self._cell()
+        if situation != self._seen or self._target is None or here == self._target or self._steps > 150:
+            self._seen, self._steps = situation, 0
+            self._target = self._choose()
+        if self._target is None:
+            return int(self._rng.integers(4))
+        puzzle, status = situation
+        route = path(puzzle, status, here, self._target)
+        if route is None:
+            self._target = None
+            return int(self._rng.integers(4))
+        return self._towards(route)
+
+    def _choose(self) -> Cell | None:
+        raise NotImplementedError
+
+    def _cell(self) -> Cell:
+        x, y = self._env.position
+        return int(x // CELL), int(y // CELL)
+
+    def _towards(self, route: list[Cell]) -> int:
+        """Turn to the next cell of the route, or push on; the slide of the last pushes is taken into account."""
+        x, y = self._env.position
+        goals = [centre(cell) for cell in route[:2]]
+        goal = goals[-1]
+        if len(goals) == 2:
+            # Off the line between two cells one first goes back to the centre: corners are walls or keys.
+            off = abs(y - goals[0][1]) if goals[0][1] == goals[1][1] else abs(x - goals[0][0])
+            if off > _NEAR:
+                goal = goals[0]
+        distance = hypot(goal[0] - x, goal[1] - y)
+        off_course = (degrees(atan2(goal[1] - y, goal[0] - x)) - self._env.angle + 180) % 360 - 180
+        if abs(off_course) > _AIM and distance > 4:
+            return _LEFT if off_course > 0 else _RIGHT
+        return _FORWARD
+
+
+class Solver(_Walker):
+    """Takes the keys and opens the doors of the shortest solution; where none is left it strolls."""
+
+    def _choose(self) -> Cell | None:
+        puzzle, status = self._env.puzzle, self._env.status
+        moves = plan(puzzle, status, _room(puzzle, self._cell()))
+        if not moves:
+            return None
+        kind, index = moves[0]
+        return {"key": lambda: puzzle.keys[index].cell, "door": lambda: puzzle.doors[index].cell}.get(
+            kind, lambda: puzzle.goal
+        )()
+
+
+class Wanderer(_Walker):
+    """Heads for random keys, doors and the goal, whether or not it can open them.
+
+    Its failures, a closed door without the key, are what tells a model which pick-up a door's reward depends on.
+    """
+
+    def _choose(self) -> Cell | None:
+        puzzle, status = self._env.puzzle, self._env.status
+        cells = [key.cell for index, key in enumerate(puzzle.keys) if not status.taken >> index & 1]
+        cells += [door.cell for index, door in enumerate(puzzle.doors) if not status.opened >> index & 1]
+        cells.append(puzzle.goal)
+        here = self._cell()
+        near = [cell for cell in cells if cell != here and path(puzzle, status, here, cell) is not None]
+        return near[int(self._rng.integers(len(near)))] if near else None
+
+
+def path(puzzle: Puzzle, status: Status, start: Cell, end: Cell) -> list[Cell] | None:
+    """The shortest way from ``start`` to ``end`` by open cells, both included, around keys and closed doors."""
+    blocked = {key.cell for index, key in enumerate(puzzle.keys) if not status.taken >> index & 1}
+    blocked |= {puzzle.goal}
+    blocked |= {door.cell for index, door in enumerate(puzzle.doors) if not status.opened >> index & 1}
+    cells = {cell for room in puzzle.rooms for cell in room_cells(room)} | {door.cell for door in puzzle.doors}
+    cells -= blocked - {start, end}
+    came: dict[Cell, Cell | None] = {start: None}
+    waiting = deque([start])
+    while waiting:
+        here = waiting.popleft()
+        if here == end:
+            route = [here]
+            while (before := came[route[-1]]) is not None:
+                route.append(before)
+            return route[::-1]
+        x, y = here
+        for near in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
+            if near in cells and near not in came:
+                came[near] = here
+                waiting.append(near)
+    return None
+
+
+def play(env: gym.Env[Any, Any], policy: Any, seed: int | None = None) -> tuple[float, int, list[dict[str, Any]]]:
+    """One episode: its return, its steps, and the infos of its events in order."""
+    observation, info = env.reset(seed=seed)
+    total, steps, events = 0.0, 0, []
+    while True:
+        observation, reward, terminated, truncated, info = env.step(policy(observation))
+        total, steps = total + float(reward), steps + 1
+        if info["key_picked"] or info["door_opened"] or info["goal_reached"]:
+            events.append({**info, "step": steps})
+        if terminated or truncated:
+            return total, steps, events
+
+
+def _room(puzzle: Puzzle, cell: Cell) -> tuple[int, int]:
+    """The room of a cell; for a door cell, that of the side one stands on does not matter once it is open."""
+    room = room_of(cell)
+    if room is not None:
+        return room
+    return next(door.rooms[0] for door in puzzle.doors if door.cell == cell)

@@ -1,0 +1,150 @@
+"""A puzzle as the text of a map (UDMF, namespace zdoom).
+
+Walls are invisible: blocking lines with a pit behind. A door cell has a trigger line on both sides and a fence in
+the middle, which the door script takes away.
+"""
+
+from collections.abc import Iterator
+
+from secret_rl.envs.keys_doors.acs import DOOR_SCRIPT, GOAL_SCRIPT, KEY_SCRIPT
+from secret_rl.envs.keys_doors.options import PuzzleOptions
+from secret_rl.envs.keys_doors.puzzle import CELL, Door, Puzzle, centre, room_cells
+
+KEY_TYPE, GOAL_TYPE = 20000, 20100
+"""Numbers of the things in a map: a key's is this plus its colour."""
+FLOOR, PIT, SKY, FENCE = "KDFLOOR", "KDPIT", "KDSKY", "KDFENCE"
+_PLAYER_START, _EXECUTE, _HORIZON = 1, 84, 9
+_INSIDE, _OUTSIDE = 0, 1  # sectors
+_CEILING, _PIT_DEPTH, _MARGIN = 128, 64, 400
+
+Point = tuple[float, float]
+Segment = tuple[Point, Point]
+
+
+def textmap(puzzle: Puzzle) -> bytes:
+    """The TEXTMAP lump."""
+    lines = _Lines()
+    for start, end in walls(puzzle):
+        lines.add(start, end, "blocking=true;twosided=true;", _side(_INSIDE), _side(_OUTSIDE, f'texturebottom="{PIT}";'))
+    for start, end in _border(puzzle):
+        lines.add(start, end, f"blocking=true;special={_HORIZON};", _side(_OUTSIDE, f'texturemiddle="{PIT}";'))
+    for index, door in enumerate(puzzle.doors):
+        first, middle, last = _crossings(door)
+        fence = _side(_INSIDE, f'texturemiddle="{FENCE}{door.colour}";')
+        line_id = index + 1
+        lines.add(*middle, f"id={line_id};blocking=true;twosided=true;dontpegbottom=true;", fence, fence)
+        script = f"arg0={DOOR_SCRIPT};arg1={door.colour};arg2={index};arg3={line_id};"
+        for start, end in (first, last):
+            flags = f"twosided=true;special={_EXECUTE};{script}playercross=true;repeatspecial=true;"
+            lines.add(start, end, flags, _side(_INSIDE), _side(_INSIDE))
+    return "\n".join(['namespace="zdoom";', *_things(puzzle), *lines.text(), *_sectors(), ""]).encode("ascii")
+
+
+def most_text(options: PuzzleOptions) -> int:
+    """Bytes that no map of these options exceeds: as many as if every room and every door were there, and more."""
+    rooms = options.rows * options.columns
+    doors = options.rows * (options.columns - 1) + options.columns * (options.rows - 1)
+    return 4096 + 1536 * rooms + 2048 * doors
+
+
+def walls(puzzle: Puzzle) -> list[Segment]:
+    """The outlines of rooms and door cells in units of the engine, the open side on the right of each."""
+    cells = {cell for room in puzzle.rooms for cell in room_cells(room)}
+    doors = {door.cell for door in puzzle.doors}
+    runs: dict[tuple[float, ...], list[float]] = {}
+    for cell in cells | doors:
+        x, y = cell
+        # name of the side: across, fixed coordinate, direction, and whether the run belongs to a door
+        for beside, at, low in (
+            ((x - 1, y), (0, x, 1), y),
+            ((x + 1, y), (0, x + 1, -1), y),
+            ((x, y + 1), (1, y + 1, 1), x),
+            ((x, y - 1), (1, y, -1), x),
+        ):
+            if beside not in cells and beside not in doors:
+                # The fence ends in the middle of a door cell's walls: they are split there.
+                pieces = (low, low + 0.5) if cell in doors else (low,)
+                for piece in pieces:
+                    runs.setdefault((*at, cell in doors), []).append(piece)
+    return [segment for name, starts in runs.items() for segment in _joined(name, sorted(starts))]
+
+
+def _joined(name: tuple[float, ...], starts: list[float]) -> Iterator[Segment]:
+    """Neighbouring edges of one straight line as one; those of door cells stay halves."""
+    across, fixed, direction, of_door = name
+    length = 0.5 if of_door else 1.0
+    run: list[float] | None = None
+    for low in [*starts, float("inf")]:
+        if run is not None and not of_door and low == run[1]:
+            run[1] = low + length
+            continue
+        if run is not None:
+            ends = [(fixed, run[0]), (fixed, run[1])] if across == 0 else [(run[0], fixed), (run[1], fixed)]
+            first, second = ends if direction > 0 else ends[::-1]
+            yield (first[0] * CELL, first[1] * CELL), (second[0] * CELL, second[1] * CELL)
+        run = [low, low + length]
+
+
+def _crossings(door: Door) -> tuple[Segment, Segment, Segment]:
+    """The near edge, the middle and the far edge of a door cell."""
+    x, y = door.cell[0] * CELL, door.cell[1] * CELL
+    if door.upright:
+        near, middle, far = (((x + step, y), (x + step, y + CELL)) for step in (0, CELL / 2, CELL))
+    else:
+        near, middle, far = (((x, y + step), (x + CELL, y + step)) for step in (0, CELL / 2, CELL))
+    return near, middle, far
+
+
+def _border(puzzle: Puzzle) -> list[Segment]:
+    right, top = puzzle.width * CELL + _MARGIN, puzzle.height * CELL + _MARGIN
+    corners: list[Point] = [(-_MARGIN, -_MARGIN), (-_MARGIN, top), (right, top), (right, -_MARGIN)]
+    return list(zip(corners, corners[1:] + corners[:1], strict=True))
+
+
+def _things(puzzle: Puzzle) -> Iterator[str]:
+    always = "skill1=true;skill2=true;skill3=true;skill4=true;skill5=true;single=true;"
+    x, y = centre(puzzle.start)
+    yield f"thing{{x={x};y={y};angle={puzzle.angle};type={_PLAYER_START};{always}}}"
+    for index, key in enumerate(puzzle.keys):
+        x, y = centre(key.cell)
+        call = f"special={_EXECUTE};arg0={KEY_SCRIPT};arg1={key.colour};arg2={index};"
+        yield f"thing{{x={x};y={y};type={KEY_TYPE + key.colour};{call}{always}}}"
+    x, y = centre(puzzle.goal)
+    yield f"thing{{x={x};y={y};type={GOAL_TYPE};special={_EXECUTE};arg0={GOAL_SCRIPT};{always}}}"
+
+
+def _sectors() -> Iterator[str]:
+    for floor, texture in ((0, FLOOR), (-_PIT_DEPTH, PIT)):
+        yield (
+            f'sector{{heightfloor={floor};heightceiling={_CEILING};texturefloor="{texture}";'
+            'textureceiling="F_SKY1";lightlevel=255;}'
+        )
+
+
+def _side(sector: int, texture: str = "") -> str:
+    return f"sector={sector};{texture}"
+
+
+class _Lines:
+    """Lines with their vertices, each vertex once, and sides."""
+
+    def __init__(self) -> None:
+        self._vertices: dict[Point, int] = {}
+        self._sides: list[str] = []
+        self._lines: list[str] = []
+
+    def add(self, start: Point, end: Point, flags: str, front: str, back: str | None = None) -> None:
+        """One line; its front is on the right of the way from ``start`` to ``end``."""
+        v1, v2 = (self._vertices.setdefault(point, len(self._vertices)) for point in (start, end))
+        sides = f"sidefront={len(self._sides)};"
+        self._sides.append(front)
+        if back is not None:
+            sides += f"sideback={len(self._sides)};"
+            self._sides.append(back)
+        self._lines.append(f"linedef{{v1={v1};v2={v2};{sides}{flags}}}")
+
+    def text(self) -> Iterator[str]:
+        """Vertices, lines and sides."""
+        yield from (f"vertex{{x={float(x)};y={float(y)};}}" for x, y in self._vertices)
+        yield from self._lines
+        yield from (f"sidedef{{{side}}}" for side in self._sides)
