@@ -17,15 +17,8 @@ from numpy.typing import NDArray
 from secret_rl.envs.keys_doors import guard
 from secret_rl.envs.keys_doors.wad import MAP, Wad
 
-try:
-    import vizdoom
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        'the keys-and-doors world needs ViZDoom: pip install "secret-rl[doom]"', name="vizdoom"
-    ) from missing
-
-FORWARD_SPEED = 16.0
-"""The engine's unit of push a tic; the steady pace is 5.3 units of length a tic, about that of DeepMind Lab."""
+FORWARD_SPEED = 25.0
+"""The engine's walking push; the steady pace is 8.3 units a tic, reached in some steps, and pushes slide out."""
 TURN = 3.0
 """Degrees a tic."""
 _WARM_UP = 10  # the first tics of a map take no input
@@ -58,6 +51,7 @@ class Engine:
         self._capacity = capacity
         self._size = size
         self._game: Any = None
+        self._instance = ""
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._wad: Wad | None = None
 
@@ -81,15 +75,20 @@ class Engine:
         """Whether a map is loaded."""
         return self._game is not None
 
+    @property
+    def traces(self) -> tuple[str, str]:
+        """The name that the engine's process and its shared memory carry, and its folder."""
+        assert self._folder is not None
+        return self._instance, self._folder.name
+
     def close(self) -> None:
         """End the engine and remove its files."""
         if self._game is not None:
-            instance = self._game.get_instance_id()
             try:
                 self._game.close()
             finally:
                 self._game = None
-                guard.clear(instance)
+                guard.clear(self._instance)
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = self._wad = None
@@ -99,6 +98,7 @@ class Engine:
         folder = Path(self._folder.name)
         self._wad = Wad(folder / "keys_doors.wad", self._capacity)
         self._wad.put(textmap)
+        vizdoom = _vizdoom()
         game = vizdoom.DoomGame()
         game.set_vizdoom_path(_launcher(folder, str(Path(vizdoom.__file__).with_name("vizdoom"))))
         game.set_doom_config_path(str(folder / "vizdoom.ini"))
@@ -122,6 +122,7 @@ class Engine:
         game.add_game_args("+movebob 0")
         self._game = game
         self._guarded(game.init)
+        self._instance = str(game.get_instance_id())
 
     def _snapshot(self) -> Snapshot:
         state = self._game.get_state()
@@ -142,9 +143,6 @@ class Engine:
         """Call the engine; if it fails, clear up and say so."""
         try:
             call(*arguments)
-        except vizdoom.SignalException as signalled:  # the engine's way to pass on Ctrl-C
-            self.close()
-            raise KeyboardInterrupt from signalled
         except BaseException as failed:
             self.close()
             if not isinstance(failed, Exception):
@@ -152,8 +150,20 @@ class Engine:
             raise RuntimeError(f"the engine failed ({failed}): call reset() to start it again") from failed
 
 
+def _vizdoom() -> Any:
+    """The library, imported when a world is made: puzzles and maps do without."""
+    try:
+        import vizdoom
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            'secret_rl/KeysDoors-v0 needs ViZDoom: pip install "secret-rl[doom]"', name="vizdoom"
+        ) from missing
+    return vizdoom
+
+
 @cache
 def _resolutions() -> dict[tuple[int, int], Any]:
+    vizdoom = _vizdoom()
     names = (name for name in dir(vizdoom.ScreenResolution) if name.startswith("RES_"))
     pairs = ((name, name[4:].split("X")) for name in names)
     return {(int(width), int(height)): getattr(vizdoom.ScreenResolution, name) for name, (width, height) in pairs}

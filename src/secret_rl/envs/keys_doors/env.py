@@ -143,6 +143,11 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
         return Status(self._now.held_key, self._now.taken, self._now.opened)
 
     @property
+    def engine_traces(self) -> tuple[str, str]:
+        """What a running engine shows of itself outside: the name in its process and shared memory, and its folder."""
+        return self._engine.traces
+
+    @property
     def position(self) -> tuple[float, float]:
         """Where the player stands, in units of the engine."""
         if self._now is None:

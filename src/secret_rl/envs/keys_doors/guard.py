@@ -45,6 +45,8 @@ def main() -> int:
         received = signal.sigtimedwait(signals, 0.5)
         if received is not None and received.si_signo != signal.SIGCHLD:
             os.kill(child, signal.SIGKILL)
+    if status != 0:
+        clear(instance_of(arguments))
     return os.waitstatus_to_exitcode(status) & 0xFF
 
 

@@ -1,0 +1,217 @@
+"""The world on its engine: the rules as played, what is seen and told, and the same under the same seed."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import secret_rl as srl
+from secret_rl.envs.keys_doors import COLOURS, PRESETS, Random, Solver, Wanderer, plan, play
+from secret_rl.envs.keys_doors.art import RGB
+
+pytest.importorskip("vizdoom")
+ID = "secret_rl/KeysDoors-v0"
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make_one(preset="2x2-easy", **options):
+        made.append(gym.make(ID, preset=preset, **options))
+        return made[-1]
+
+    yield make_one
+    for env in made:
+        env.close()
+
+
+def test_passes_gymnasiums_checker(make):
+    check_env(make(render_mode="rgb_array").unwrapped)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_solver_reaches_the_goal_by_the_plan(make, preset):
+    """The planner's proof holds in the engine: every event of the plan, in its order, and nothing else."""
+    env = make(preset)
+    for seed in range(4):
+        total, steps, events = play(env, Solver(env), seed)
+        puzzle = env.unwrapped.puzzle
+        told = [(e["key_picked"], e["door_opened"], e["goal_reached"]) for e in events]
+        expected = {
+            "key": lambda i: (puzzle.keys[i].colour, 0, False),  # noqa: B023  used at once
+            "door": lambda i: (0, puzzle.doors[i].colour, False),  # noqa: B023
+            "goal": lambda _: (0, 0, True),
+        }
+        assert told == [expected[kind](index) for kind, index in plan(puzzle)]
+        assert total == puzzle.core * 1.0 + 50.0
+        assert steps < 900
+
+
+def test_a_second_key_takes_the_place_of_the_first_and_doors_want_their_colour(make):
+    """A wanderer breaks no rule: what is held, opened and paid follows from the events."""
+    env = make("dmlab-like", key_reward=0.25, door_reward=2.0, max_steps=500)
+    replaced = 0
+    for seed in range(6):
+        policy = Wanderer(env, seed)
+        env.reset(seed=seed)
+        held, over = 0, False
+        while not over:
+            _, reward, terminated, truncated, info = env.step(policy())
+            replaced += bool(held and info["key_picked"])
+            if info["door_opened"]:
+                assert info["door_opened"] == held
+                held = 0
+            held = info["key_picked"] or held
+            assert info["held_key"] == held
+            paid = 0.25 * bool(info["key_picked"]) + 2.0 * bool(info["door_opened"]) + 50.0 * info["goal_reached"]
+            assert reward == paid
+            assert terminated == info["goal_reached"]
+            over = terminated or truncated
+    assert replaced > 0
+
+
+def test_closed_doors_and_walls_hold(make):
+    """Random play never leaves the rooms reached through doors that were opened."""
+    env = make("3x3")
+    policy = Random(env, hold=4)
+    for seed in range(2):
+        env.reset(seed=seed)
+        opened = set()
+        for _ in range(300):
+            _, _, terminated, _, info = env.step(policy())
+            puzzle, status = env.unwrapped.puzzle, env.unwrapped.status
+            opened |= {i for i in range(len(puzzle.doors)) if status.opened >> i & 1}
+            reached = {puzzle.rooms[0]} | {room for i in opened for room in puzzle.doors[i].rooms}
+            cells = {(int(x // 100), int(y // 100)) for x, y in [info["position"]]}
+            allowed = {c for room in reached for c in srl.envs.keys_doors.puzzle.room_cells(room)}
+            assert cells <= allowed | {door.cell for door in puzzle.doors}
+            if terminated:
+                break
+
+
+def test_same_seed_same_frames_in_another_engine(make):
+    """Frames, rewards and infos are the same in two engines, and on a second visit in the same one."""
+    first, second = make("dmlab-like"), make("dmlab-like")
+    second.reset(seed=99)  # another map first
+    runs = []
+    for env in (first, second, first):
+        observation, info = env.reset(seed=5)
+        run, policy = [(observation, info["state"], 0.0)], Random(env, seed=1, hold=3)
+        for _ in range(60):
+            observation, reward, _, _, info = env.step(policy())
+            run.append((observation, info["state"], reward))
+        runs.append(run)
+    for other in runs[1:]:
+        for (frame, state, reward), (frame_2, state_2, reward_2) in zip(runs[0], other, strict=True):
+            assert np.array_equal(frame, frame_2) and np.array_equal(state, state_2) and reward == reward_2
+
+
+def test_maps_are_new_each_episode_unless_fixed(make):
+    env = make("3x3")
+    env.reset(seed=0)
+    maps = [env.unwrapped.puzzle]
+    for _ in range(3):
+        env.reset()
+        maps.append(env.unwrapped.puzzle)
+    assert len(set(maps)) == 4
+    fixed = make("3x3", layout_seed=4)
+    seen = set()
+    for seed in (0, 1, None):
+        _, info = fixed.reset(seed=seed)
+        seen.add(fixed.unwrapped.puzzle)
+        assert info["layout_seed"] == 4
+    assert len(seen) == 1
+
+
+def test_info_tells_the_state(make):
+    env = make()
+    _, info = env.reset(seed=0)
+    x, y = info["position"]
+    assert info["state"].tolist() == [x // 50, y // 50, 0]
+    assert [(c + 0.5) * 100 for c in env.unwrapped.puzzle.start] == [x, y]
+    assert round(info["angle"]) == env.unwrapped.puzzle.angle
+    before = info["angle"]
+    _, _, _, _, info = env.step(2)
+    assert (info["angle"] - before) % 360 == pytest.approx(12, abs=0.1)
+    _, _, _, _, info = env.step(3)
+    assert (info["angle"] - before) % 360 == pytest.approx(0, abs=0.1) or info["angle"] > 359.9
+
+
+@pytest.mark.parametrize(("size", "shape"), [((160, 120), (120, 160, 3)), ((80, 60), (60, 80, 3)), ((320, 240), (240, 320, 3))])
+def test_observations_have_the_size_asked_for(make, size, shape):
+    env = make(size=size, render_mode="rgb_array", layout_seed=0)
+    observation, _ = env.reset()
+    assert observation.shape == shape == env.observation_space.shape
+    assert np.array_equal(env.render(), observation)
+    assert observation.std() > 10  # not blank
+
+
+def test_the_hud_shows_the_held_key_and_is_off_by_default(make):
+    plain, shown = make(layout_seed=2), make(layout_seed=2, hud=True)
+    frames = []
+    for env in (plain, shown):
+        observation, info = env.reset()
+        policy = Solver(env)
+        while not info["held_key"]:
+            observation, _, _, _, info = env.step(policy())
+        frames.append(observation)
+    differs = (frames[0] != frames[1]).any(-1)
+    assert differs[-15:, :15].mean() > 0.9 and not differs[:-15].any() and not differs[:, 15:].any()
+    assert tuple(frames[1][-8, 8]) == RGB[COLOURS[info["held_key"] - 1]]
+
+
+def test_time_runs_out(make):
+    env = make(max_steps=3)
+    env.reset(seed=0)
+    assert [env.step(2)[3] for _ in range(3)] == [False, False, True]
+    with pytest.raises(gym.error.ResetNeeded):
+        env.unwrapped.step(0)
+
+
+def test_the_map_from_above(make):
+    env = make("dmlab-like", layout_seed=3)
+    env.reset()
+    picture = env.unwrapped.draw_map(pixels=8, trail=np.array([[150.0, 150.0]]))
+    puzzle = env.unwrapped.puzzle
+    assert picture.shape == (puzzle.height * 8, puzzle.width * 8, 3)
+    for door in puzzle.doors:
+        x, y = door.cell
+        assert tuple(picture[-(y * 8 + 5), x * 8 + 4]) == RGB[COLOURS[door.colour - 1]]
+
+
+def test_collecting_keeps_states_and_events(make):
+    data = srl.collect(ID, 2, env_options={"preset": "2x2-easy", "size": (80, 60), "max_steps": 40}, progress=False)
+    assert data.states.shape == (80, 3)
+    assert {"key_picked", "door_opened", "goal_reached", "held_key"} <= data.annotations.keys()
+
+
+def test_vector_environment_over_processes():
+    envs = gym.make_vec(ID, 2, vectorization_mode="async", preset="2x2-easy", size=(80, 60), layout_seed=0)
+    observations, infos = envs.reset(seed=0)
+    assert observations.shape == (2, 60, 80, 3)
+    assert infos["state"].shape == (2, 3)
+    envs.step(np.array([0, 1]))
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": (84, 84)}, "no pictures of size"),
+        ({"preset": "4x4"}, "2x2-easy"),
+        ({"rows": 2, "columns": 2, "core": 4}, "use more rows"),
+        ({"frame_skip": 0}, "frame_skip"),
+        ({"render_mode": "ansi"}, "rgb_array"),
+    ],
+)
+def test_bad_options_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        gym.make(ID, **options)
+
+
+def test_bad_actions_are_refused(make):
+    env = make()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="rotate left"):
+        env.unwrapped.step(4)
