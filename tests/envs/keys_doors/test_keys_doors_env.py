@@ -138,11 +138,11 @@ def test_info_tells_the_state(make):
     assert (info["angle"] - before) % 360 == pytest.approx(0, abs=0.1) or info["angle"] > 359.9
 
 
-@pytest.mark.parametrize(("size", "shape"), [((160, 120), (120, 160, 3)), ((80, 60), (60, 80, 3)), ((320, 240), (240, 320, 3))])
-def test_observations_have_the_size_asked_for(make, size, shape):
+@pytest.mark.parametrize("size", [(160, 120), (80, 60), (320, 240)])
+def test_observations_have_the_size_asked_for(make, size):
     env = make(size=size, render_mode="rgb_array", layout_seed=0)
     observation, _ = env.reset()
-    assert observation.shape == shape == env.observation_space.shape
+    assert observation.shape == (size[1], size[0], 3) == env.observation_space.shape
     assert np.array_equal(env.render(), observation)
     assert observation.std() > 10  # not blank
 

@@ -57,9 +57,7 @@ def _door(address: int) -> list[int]:
     is_closed = [_GET, OPENED, *_bit(1), _AND, _PUSH, 0, _EQ]
     is_held = [_GET, HELD, _ARGUMENT, 0, _EQ]
     clear = [
-        word
-        for side in (0, 1)
-        for word in (_ARGUMENT, 2, _PUSH, side, _PUSH, _MIDDLE, _PUSH, 0, _STRING, _TEXTURE)
+        word for side in (0, 1) for word in (_ARGUMENT, 2, _PUSH, side, _PUSH, _MIDDLE, _PUSH, 0, _STRING, _TEXTURE)
     ]
     opening = [_ARGUMENT, 2, _PUSH, 0, _BLOCKING, *clear, *_bit(1), _OR, OPENED, *_clear(HELD, HELD_KEY)]
     length = len(is_closed) + 2 + len(is_held) + 2 + len(opening)

@@ -6,7 +6,13 @@ from struct import pack
 import numpy as np
 from numpy.typing import NDArray
 
-RGB = {"red": (214, 32, 32), "green": (24, 180, 48), "blue": (40, 72, 232), "white": (245, 245, 245), "black": (16,) * 3}
+RGB = {
+    "red": (214, 32, 32),
+    "green": (24, 180, 48),
+    "blue": (40, 72, 232),
+    "white": (245, 245, 245),
+    "black": (16,) * 3,
+}
 GOAL_COLOUR = (255, 200, 0)
 
 Picture = NDArray[np.uint8]

@@ -108,9 +108,7 @@ class Engine:
         game.set_screen_format(vizdoom.ScreenFormat.RGB24)
         for option in ("hud", "weapon", "crosshair", "decals", "particles", "messages", "corpses", "screen_flashes"):
             getattr(game, f"set_render_{option}")(False)
-        game.set_available_buttons(
-            [vizdoom.Button.MOVE_FORWARD_BACKWARD_DELTA, vizdoom.Button.TURN_LEFT_RIGHT_DELTA]
-        )
+        game.set_available_buttons([vizdoom.Button.MOVE_FORWARD_BACKWARD_DELTA, vizdoom.Button.TURN_LEFT_RIGHT_DELTA])
         names = ("POSITION_X", "POSITION_Y", "ANGLE", "USER1", "USER2", "USER3", "USER4", "USER5")
         game.set_available_game_variables([getattr(vizdoom.GameVariable, name) for name in names])
         game.set_episode_timeout(0)

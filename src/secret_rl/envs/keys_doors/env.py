@@ -77,9 +77,7 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
             "useless_keys": useless_keys,
         }
         self.puzzle_options = puzzle_options(preset, {name: new for name, new in changes.items() if new is not None})
-        self.options = WorldOptions(
-            size, frame_skip, hud, key_reward, door_reward, goal_reward, max_steps, layout_seed
-        )
+        self.options = WorldOptions(size, frame_skip, hud, key_reward, door_reward, goal_reward, max_steps, layout_seed)
         self.render_mode = render_mode
         self._engine = Engine(self.options.size, most_text(self.puzzle_options))
         self._puzzle: Puzzle | None = None
@@ -98,7 +96,7 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
         seed: int | None = None,
         options: dict[str, Any] | None = None,  # noqa: ARG002  Gymnasium's signature; there are none
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Start an episode: on the map of ``layout_seed``, else on the first map of ``seed`` or the one after the last."""
+        """Start an episode: on the map of ``layout_seed``, else on the first of ``seed`` or the one after the last."""
         if self._closed:
             raise gym.error.ClosedEnvironmentError("reset() after close(): make another environment")
         super().reset(seed=seed)

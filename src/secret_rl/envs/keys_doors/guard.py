@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -52,7 +53,7 @@ def main() -> int:
 
 def instance_of(arguments: list[str]) -> str:
     """The name of the engine's instance among its arguments; empty if it is not there."""
-    marked = [after for before, after in zip(arguments, arguments[1:], strict=False) if before == "+viz_instance_id"]
+    marked = [after for before, after in pairwise(arguments) if before == "+viz_instance_id"]
     return marked[0] if marked else ""
 
 

@@ -7,10 +7,10 @@ from secret_rl.envs.keys_doors.puzzle import Puzzle, Room, room_of
 
 
 class Move(NamedTuple):
-    """One step of a plan: take key ``index``, open door ``index``, or reach the goal (index 0)."""
+    """One step of a plan: take key ``number``, open door ``number``, or reach the goal (number 0)."""
 
     kind: str
-    index: int
+    number: int
 
 
 class Status(NamedTuple):

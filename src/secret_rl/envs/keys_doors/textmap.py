@@ -24,8 +24,9 @@ Segment = tuple[Point, Point]
 def textmap(puzzle: Puzzle) -> bytes:
     """The TEXTMAP lump."""
     lines = _Lines()
+    step_down = _side(_OUTSIDE, f'texturebottom="{PIT}";')
     for start, end in walls(puzzle):
-        lines.add(start, end, "blocking=true;twosided=true;", _side(_INSIDE), _side(_OUTSIDE, f'texturebottom="{PIT}";'))
+        lines.add(start, end, "blocking=true;twosided=true;", _side(_INSIDE), step_down)
     for start, end in _border(puzzle):
         lines.add(start, end, f"blocking=true;special={_HORIZON};", _side(_OUTSIDE, f'texturemiddle="{PIT}";'))
     for index, door in enumerate(puzzle.doors):
@@ -88,11 +89,13 @@ def _joined(name: tuple[float, ...], starts: list[float]) -> Iterator[Segment]:
 def _crossings(door: Door) -> tuple[Segment, Segment, Segment]:
     """The near edge, the middle and the far edge of a door cell."""
     x, y = door.cell[0] * CELL, door.cell[1] * CELL
-    if door.upright:
-        near, middle, far = (((x + step, y), (x + step, y + CELL)) for step in (0, CELL / 2, CELL))
-    else:
-        near, middle, far = (((x, y + step), (x + CELL, y + step)) for step in (0, CELL / 2, CELL))
-    return near, middle, far
+    segments: list[Segment] = []
+    for step in (0, CELL / 2, CELL):
+        if door.upright:
+            segments.append(((x + step, y), (x + step, y + CELL)))
+        else:
+            segments.append(((x, y + step), (x + CELL, y + step)))
+    return segments[0], segments[1], segments[2]
 
 
 def _border(puzzle: Puzzle) -> list[Segment]:

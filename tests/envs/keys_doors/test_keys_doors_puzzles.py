@@ -1,0 +1,210 @@
+"""Puzzles without an engine: every one has a solution, of the length asked for, and options that make none are refused."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from secret_rl.envs.keys_doors import PRESETS, PuzzleOptions, WorldOptions, draw_map, generate, plan
+from secret_rl.envs.keys_doors.acs import behavior
+from secret_rl.envs.keys_doors.art import key, png
+from secret_rl.envs.keys_doors.options import COLOURS, MAX_PER_ROOM
+from secret_rl.envs.keys_doors.planner import Status, reach
+from secret_rl.envs.keys_doors.policies import path
+from secret_rl.envs.keys_doors.puzzle import room_cells, room_of
+from secret_rl.envs.keys_doors.textmap import most_text, textmap, walls
+from secret_rl.envs.keys_doors.wad import Wad
+
+FULL = PuzzleOptions(4, 4, core=3, traps=3, red_herrings=1, unopenable_doors=4)
+SOME = {**PRESETS, "2x2 two doors": replace(PRESETS["2x2-easy"], core=2), "4x4 full": FULL}
+
+
+def puzzles(name, count=60):
+    return [generate(SOME[name], seed) for seed in range(count)]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_the_shortest_solution_is_the_core(name):
+    """All core steps are needed, in their order, and traps, herrings and the rest are not."""
+    for puzzle in puzzles(name):
+        steps = [move for step in range(puzzle.core) for move in (("key", step), ("door", step))]
+        assert plan(puzzle) == [*steps, ("goal", 0)]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_puzzles_hold_what_was_asked_for(name):
+    options = SOME[name]
+    for puzzle in puzzles(name):
+        core = puzzle.core
+        assert options.core == core or options.core[0] <= core <= options.core[1]
+        keys, doors = Counter(k.colour for k in puzzle.keys), Counter(d.colour for d in puzzle.doors)
+        assert sum(n for colour, n in doors.items() if colour not in keys) == options.unopenable_doors
+        useless = sum(n for colour, n in keys.items() if colour not in doors)
+        assert useless <= options.most("useless_keys")
+        opened_with_core = sum(doors[k.colour] for k in puzzle.keys[:core])
+        assert opened_with_core == core + options.traps
+        assert len(keys) == len(puzzle.keys) - max(0, useless - 1)
+        assert len(puzzle.doors) == core + options.traps + options.red_herrings + options.unopenable_doors
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_objects_never_stand_in_the_way(name):
+    """Walking around all objects, one gets from the start to every object and door of the start room, and so on."""
+    for puzzle in puzzles(name, 20):
+        objects = [puzzle.goal, *(k.cell for k in puzzle.keys)]
+        assert len(set(objects)) == len(objects)
+        assert max(Counter(map(room_of, objects)).values()) <= MAX_PER_ROOM
+        assert puzzle.start not in objects and room_of(puzzle.start) == puzzle.rooms[0]
+        everything = Status(-1, 0, (1 << len(puzzle.doors)) - 1)
+        for cell in [*objects, *(d.cell for d in puzzle.doors)]:
+            if room_of(cell) is None or room_of(cell) in reach(puzzle, everything.opened, puzzle.rooms[0]):
+                assert path(puzzle, everything, puzzle.start, cell) is not None
+
+
+def test_a_trap_can_be_walked_into():
+    """Spending a core key on the trap's door leaves no solution."""
+    options = PuzzleOptions(3, 3, core=1, traps=1)
+    for seed in range(20):
+        puzzle = generate(options, seed)
+        after = Status(held=-1, taken=0b1, opened=0b10)
+        assert plan(puzzle, after) is None
+
+
+def test_the_planner_sees_that_a_lost_key_is_lost():
+    for puzzle in puzzles("3x3", 20):
+        everything_taken = Status(held=-1, taken=0b111, opened=0)
+        assert plan(puzzle, everything_taken) is None
+        assert plan(puzzle, Status(0, 0b001, 0))[0] == ("door", 0)
+
+
+def test_same_seed_same_puzzle_and_seeds_differ():
+    assert puzzles("dmlab-like", 10) == puzzles("dmlab-like", 10)
+    assert len(set(puzzles("dmlab-like", 30))) == 30
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_maps_fit_their_place_and_close_their_rooms(name):
+    for puzzle in puzzles(name, 20):
+        text = textmap(puzzle)
+        assert len(text) < most_text(SOME[name])
+        outline = walls(puzzle)
+        edges = Counter(edge for start, end in outline for edge in _tips(start, end))
+        # Outlines are closed but for the two sides of each door cell, where trigger lines close them.
+        assert text.count(b"linedef{") == len(outline) + 4 + 3 * len(puzzle.doors)
+        assert text.count(b"id=") == len(puzzle.doors)
+        length = sum(abs(x1 - x0) + abs(y1 - y0) for (x0, y0), (x1, y1) in outline)
+        assert length == 100 * (10 * len(puzzle.rooms) + (2 - 2) * len(puzzle.doors))
+        assert edges
+
+
+def _tips(start, end):
+    return (start, end)
+
+
+def test_a_map_too_long_for_its_place_is_refused(tmp_path):
+    file = Wad(tmp_path / "a.wad", 100)
+    size = file.path.stat().st_size
+    file.put(b"short")
+    assert file.path.stat().st_size == size
+    with pytest.raises(ValueError, match="101 bytes, but the file keeps 100"):
+        file.put(b"x" * 101)
+
+
+def test_the_wad_lists_its_lumps(tmp_path):
+    data = Wad(tmp_path / "a.wad", 64).path.read_bytes()
+    count, at = np.frombuffer(data[4:12], "<i4")
+    entries = [data[at + 16 * i : at + 16 * i + 16] for i in range(count)]
+    names = [entry[8:].rstrip(b"\0").decode() for entry in entries]
+    assert data[:4] == b"PWAD" and at + 16 * count == len(data)
+    assert names[:3] == ["DECORATE", "MAPINFO", "KEYCONF"]
+    assert names[-4:] == ["MAP01", "TEXTMAP", "BEHAVIOR", "ENDMAP"]
+    assert all(sum(np.frombuffer(entry[:8], "<i4")) <= at for entry in entries)
+
+
+def test_scripts_are_listed_where_they_begin():
+    """The directory of the bytecode: four scripts with their arguments, inside the code."""
+    data = behavior()
+    assert data[:4] == b"ACS\0"
+    (at,) = np.frombuffer(data[4:8], "<i4")
+    (count,) = np.frombuffer(data[at : at + 4], "<i4")
+    table = np.frombuffer(data[at + 4 : at + 4 + 12 * count], "<i4").reshape(count, 3)
+    assert table[:, [0, 2]].tolist() == [[1004, 0], [1, 2], [2, 3], [3, 0]]
+    assert ((table[:, 1] >= 8) & (table[:, 1] < at)).all()
+    assert data.endswith(b"-\0")
+
+
+def test_pictures_are_png_files():
+    image = pytest.importorskip("PIL.Image")
+    import io
+
+    picture = key("red")
+    again = np.asarray(image.open(io.BytesIO(png(picture, (16, 44)))))
+    assert np.array_equal(again, picture)
+
+
+def test_maps_are_drawn_without_an_engine():
+    puzzle = generate(PRESETS["3x3"], 0)
+    start, later = draw_map(puzzle), draw_map(puzzle, Status(-1, 0b1, 0b1))
+    assert start.shape == later.shape and (start != later).any()
+    cells = sum(len(room_cells(room)) for room in puzzle.rooms)
+    assert cells == 6 * len(puzzle.rooms)
+    with pytest.raises(ValueError, match="at least 4"):
+        draw_map(puzzle, pixels=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rows": 1, "columns": 1, "core": 1}, "use more rows or columns"),
+        ({"rows": 2, "columns": 2, "core": 2, "traps": 2}, "2x2 grid has 4"),
+        ({"rows": 2, "columns": 2, "core": 1, "unopenable_doors": 4}, "only 4 walls"),
+        ({"core": 4, "red_herrings": 1, "unopenable_doors": 1}, "6 colours"),
+        ({"core": 1, "useless_keys": 9}, "useless keys"),
+        ({"core": 0}, "core must be an integer from 1"),
+        ({"core": (3, 1)}, "least <= most"),
+        ({"core": (1, 2, 3)}, "least, most"),
+        ({"rows": 6}, "rows must be an integer from 1 to 5"),
+    ],
+)
+def test_impossible_puzzles_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        PuzzleOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"size": 84}, TypeError, "width, height"),
+        ({"size": (0, 10)}, ValueError, "size"),
+        ({"hud": 1}, TypeError, "hud"),
+        ({"goal_reward": float("nan")}, ValueError, "goal_reward must be a finite number"),
+        ({"max_steps": 0}, ValueError, "max_steps"),
+        ({"layout_seed": -1}, ValueError, "layout_seed"),
+        ({"frame_skip": 2.5}, TypeError, "frame_skip"),
+    ],
+)
+def test_impossible_worlds_are_refused(options, error, words):
+    with pytest.raises(error, match=words):
+        WorldOptions(**options)
+
+
+def test_without_the_extra_importing_works_and_making_says_what_to_install():
+    code = """
+import sys
+sys.modules["vizdoom"] = None
+import gymnasium, secret_rl, secret_rl.envs.keys_doors
+try:
+    gymnasium.make("secret_rl/KeysDoors-v0")
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=True)
+    assert 'pip install "secret-rl[doom]"' in out.stdout
+
+
+def test_colours_are_five():
+    assert len(COLOURS) == 5
