@@ -15,4 +15,4 @@ def register() -> None:
             vector_entry_point="secret_rl.envs.triggers:TriggersVectorEnv",
         )
     if KEYS_DOORS_ID not in gym.registry:  # needs ViZDoom (the extra "doom") once it is made, not before
-        gym.register(KEYS_DOORS_ID, entry_point="secret_rl.envs.keys_doors.env:KeysDoorsEnv")
+        gym.register(KEYS_DOORS_ID, entry_point="secret_rl.envs.keys_doors:KeysDoorsEnv")

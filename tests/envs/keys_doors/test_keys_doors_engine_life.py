@@ -1,5 +1,6 @@
 """Nothing outlives its owner: no engine, no shared memory, no folder, however the Python process ends."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -113,7 +114,7 @@ print(engines, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
-    names = eval(out.stdout)
+    names = ast.literal_eval(out.stdout)
     assert len(names) == 2
     for instance, folder in names:
         assert_nothing_left(instance, folder)

@@ -6,8 +6,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import secret_rl as srl
-from secret_rl.envs.keys_doors import COLOURS, PRESETS, Random, Solver, Wanderer, plan, play
+from secret_rl.envs.keys_doors import COLOURS, PRESETS, Door, Key, Puzzle, Random, Solver, Wanderer, plan, play
 from secret_rl.envs.keys_doors.art import RGB
+from secret_rl.envs.keys_doors.puzzle import room_cells
 
 pytest.importorskip("vizdoom")
 ID = "secret_rl/KeysDoors-v0"
@@ -83,9 +84,8 @@ def test_closed_doors_and_walls_hold(make):
             puzzle, status = env.unwrapped.puzzle, env.unwrapped.status
             opened |= {i for i in range(len(puzzle.doors)) if status.opened >> i & 1}
             reached = {puzzle.rooms[0]} | {room for i in opened for room in puzzle.doors[i].rooms}
-            cells = {(int(x // 100), int(y // 100)) for x, y in [info["position"]]}
-            allowed = {c for room in reached for c in srl.envs.keys_doors.puzzle.room_cells(room)}
-            assert cells <= allowed | {door.cell for door in puzzle.doors}
+            allowed = {cell for room in reached for cell in room_cells(room)} | {door.cell for door in puzzle.doors}
+            assert tuple(info["position"] // 100) in allowed
             if terminated:
                 break
 
@@ -152,6 +152,7 @@ def test_the_hud_shows_the_held_key_and_is_off_by_default(make):
     frames = []
     for env in (plain, shown):
         observation, info = env.reset()
+        assert not info["held_key"]
         policy = Solver(env)
         while not info["held_key"]:
             observation, _, _, _, info = env.step(policy())
@@ -184,6 +185,55 @@ def test_collecting_keeps_states_and_events(make):
     data = srl.collect(ID, 2, env_options={"preset": "2x2-easy", "size": (80, 60), "max_steps": 40}, progress=False)
     assert data.states.shape == (80, 3)
     assert {"key_picked", "door_opened", "goal_reached", "held_key"} <= data.annotations.keys()
+
+
+def test_collecting_with_a_wanderer_is_the_same_each_time(make):
+    env = make("dmlab-like", size=(80, 60), max_steps=60)
+    first, again = (srl.collect(env, 2, Wanderer(env), seed=3, progress=False) for _ in range(2))
+    assert first.equals(again)
+
+
+def test_the_wanderer_goes_to_closed_doors_too(make):
+    """It stands before doors that stay closed, and opens some."""
+    env = make("dmlab-like", max_steps=400)
+    before_closed = opened = 0
+    for seed in range(5):
+        policy = Wanderer(env, seed)
+        _, info = env.reset(seed=seed)
+        over = False
+        while not over:
+            _, _, terminated, truncated, info = env.step(policy())
+            doors = enumerate(env.unwrapped.puzzle.doors)
+            closed = [door.cell for index, door in doors if not env.unwrapped.status.opened >> index & 1]
+            before_closed += tuple(info["position"] // 100) in closed
+            opened += bool(info["door_opened"])
+            over = terminated or truncated
+    assert before_closed > 0 and opened > 0
+
+
+def test_a_puzzle_of_ones_own(make):
+    puzzle = Puzzle(
+        columns=2,
+        rows=1,
+        rooms=((0, 0), (1, 0)),
+        keys=(Key(1, (3, 1)),),
+        doors=(Door(1, ((0, 0), (1, 0)), (4, 2)),),
+        goal=(7, 1),
+        start=(1, 2),
+        angle=0,
+        core=1,
+    )
+    env = make("2x2-easy")
+    _, info = env.reset(seed=0, options={"puzzle": puzzle})
+    assert env.unwrapped.puzzle is puzzle and info["layout_seed"] == -1
+    policy, events = Solver(env), []
+    while not info["goal_reached"]:
+        _, _, _, truncated, info = env.step(policy())
+        events += [name for name in ("key_picked", "door_opened", "goal_reached") if info[name]]
+        assert not truncated
+    assert events == ["key_picked", "door_opened", "goal_reached"]
+    with pytest.raises(ValueError, match="and nothing else"):
+        env.reset(options={"maze": 3})
 
 
 def test_vector_environment_over_processes():

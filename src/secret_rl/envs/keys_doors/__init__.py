@@ -3,14 +3,16 @@
 from secret_rl.envs.keys_doors.env import KeysDoorsEnv
 from secret_rl.envs.keys_doors.generator import generate
 from secret_rl.envs.keys_doors.map_view import draw_map
-from secret_rl.envs.keys_doors.options import COLOURS, PRESETS, PuzzleOptions, WorldOptions
+from secret_rl.envs.keys_doors.options import PRESETS, PuzzleOptions, WorldOptions
 from secret_rl.envs.keys_doors.planner import plan
 from secret_rl.envs.keys_doors.policies import Random, Solver, Wanderer, play
-from secret_rl.envs.keys_doors.puzzle import Puzzle
+from secret_rl.envs.keys_doors.puzzle import COLOURS, Door, Key, Puzzle
 
 __all__ = [
     "COLOURS",
     "PRESETS",
+    "Door",
+    "Key",
     "KeysDoorsEnv",
     "Puzzle",
     "PuzzleOptions",

@@ -6,6 +6,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import weakref
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,7 +53,7 @@ class Engine:
         self._size = size
         self._game: Any = None
         self._instance = ""
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
         self._wad: Wad | None = None
 
     def load(self, textmap: bytes) -> Snapshot:
@@ -71,15 +72,10 @@ class Engine:
         return self._snapshot()
 
     @property
-    def running(self) -> bool:
-        """Whether a map is loaded."""
-        return self._game is not None
-
-    @property
     def traces(self) -> tuple[str, str]:
         """The name that the engine's process and its shared memory carry, and its folder."""
         assert self._folder is not None
-        return self._instance, self._folder.name
+        return self._instance, str(self._folder)
 
     def close(self) -> None:
         """End the engine and remove its files."""
@@ -90,12 +86,12 @@ class Engine:
                 self._game = None
                 guard.clear(self._instance)
         if self._folder is not None:
-            self._folder.cleanup()
+            self._remove()
             self._folder = self._wad = None
 
     def _start(self, textmap: bytes) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="secret-rl-doom-", ignore_cleanup_errors=True)
-        folder = Path(self._folder.name)
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="secret-rl-doom-"))
+        self._remove = weakref.finalize(self, _remove, folder, os.getpid())  # also without close()
         self._wad = Wad(folder / "keys_doors.wad", self._capacity)
         self._wad.put(textmap)
         vizdoom = _vizdoom()
@@ -134,7 +130,7 @@ class Engine:
             blocks = frame.reshape(height, self._shrink, width, self._shrink, 3)
             frame = (blocks.sum((1, 3), dtype=np.uint16) // self._shrink**2).astype(np.uint8)
         else:
-            frame = frame.copy()
+            frame = frame.copy()  # the engine draws the next one into the same memory
         return Snapshot(frame, (x, y), angle, int(held), int(opened), int(taken), bool(goal), int(key) - 1)
 
     def _guarded(self, call: Any, *arguments: Any) -> None:
@@ -182,12 +178,18 @@ def resolution(size: tuple[int, int]) -> tuple[Any, int]:
     raise ValueError(f"the engine draws no pictures of size {size} (width, height): near are {nearest}")
 
 
+def _remove(folder: Path, owner: int) -> None:
+    """Remove the folder, unless this is a fork of the process that plays from it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _launcher(folder: Path, engine: str) -> str:
     """A program to start in place of the engine, which watches over it (Linux; elsewhere the engine itself)."""
-    if not sys.platform.startswith("linux") or shutil.which("sh") is None:
+    if not sys.platform.startswith("linux") or not sys.executable:
         return engine
     words = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(folder), engine]
     launcher = folder / "engine"
     launcher.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
     launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR)
-    return str(launcher)
+    return str(launcher) if os.access(launcher, os.X_OK) else engine  # some forbid programs in /tmp

@@ -10,9 +10,9 @@ from secret_rl.envs.keys_doors.art import RGB
 from secret_rl.envs.keys_doors.doom import FORWARD_SPEED, TURN, Engine, Snapshot
 from secret_rl.envs.keys_doors.generator import generate
 from secret_rl.envs.keys_doors.map_view import draw_map
-from secret_rl.envs.keys_doors.options import COLOURS, Count, WorldOptions, puzzle_options
+from secret_rl.envs.keys_doors.options import Count, WorldOptions, puzzle_options
 from secret_rl.envs.keys_doors.planner import Status
-from secret_rl.envs.keys_doors.puzzle import Puzzle
+from secret_rl.envs.keys_doors.puzzle import COLOURS, Puzzle
 from secret_rl.envs.keys_doors.textmap import most_text, textmap
 
 METADATA: dict[str, Any] = {
@@ -94,18 +94,29 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
         self,
         *,
         seed: int | None = None,
-        options: dict[str, Any] | None = None,  # noqa: ARG002  Gymnasium's signature; there are none
+        options: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Start an episode: on the map of ``layout_seed``, else on the first of ``seed`` or the one after the last."""
+        """Start an episode: on the map of ``layout_seed``, else on the first of ``seed`` or the one after the last.
+
+        ``options={"puzzle": ...}`` plays a ``Puzzle`` of your own; ``info["layout_seed"]`` is then -1.
+        """
         if self._closed:
             raise gym.error.ClosedEnvironmentError("reset() after close(): make another environment")
         super().reset(seed=seed)
-        fixed = self.options.layout_seed
-        map_seed = fixed if fixed is not None else int(self.np_random.integers(2**63))
-        if self._puzzle is None or map_seed != self._map_seed:
-            self._puzzle, self._map_seed = generate(self.puzzle_options, map_seed), map_seed
+        own = _own_puzzle(options)
+        if own is None:
+            fixed = self.options.layout_seed
+            map_seed = fixed if fixed is not None else int(self.np_random.integers(2**63))
+            if self._puzzle is None or map_seed != self._map_seed:
+                puzzle = generate(self.puzzle_options, map_seed)
+            else:
+                puzzle = self._puzzle
+        else:
+            puzzle, map_seed = own, -1
+        text = textmap(puzzle)
         self._over = True  # until the map is there
-        self._now = self._engine.load(textmap(self._puzzle))
+        self._now = self._engine.load(text)
+        self._puzzle, self._map_seed = puzzle, map_seed
         self._steps, self._over = 0, False
         return self._observation(), self._info(self._now)
 
@@ -172,7 +183,7 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
             return None
         if self._now is None:
             raise gym.error.ResetNeeded("there is nothing to render before the first episode: call reset() first")
-        return self._observation()
+        return self._observation().copy()
 
     def close(self) -> None:
         """End the engine; the environment cannot be used again."""
@@ -182,9 +193,10 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
 
     def _observation(self) -> NDArray[np.uint8]:
         assert self._now is not None
-        picture = self._now.frame.copy()
+        picture = self._now.frame
         if self.options.hud and self._now.held:
-            side = max(2, self.options.size[1] // 8)
+            picture = picture.copy()
+            side = max(3, self.options.size[1] // 8)
             picture[-side:, :side] = (128, 128, 128)  # a rim, so that black shows
             picture[-side + 1 : -1, 1 : side - 1] = RGB[COLOURS[self._now.held - 1]]
         return picture
@@ -211,6 +223,14 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
             "state": np.array([x // STATE_CELL, y // STATE_CELL, now.held], np.int64),
             "layout_seed": self._map_seed,
         }
+
+
+def _own_puzzle(options: dict[str, Any] | None) -> Puzzle | None:
+    if not options:
+        return None
+    if options.keys() != {"puzzle"} or not isinstance(options["puzzle"], Puzzle):
+        raise ValueError(f'reset takes options={{"puzzle": Puzzle(...)}} and nothing else, got {options!r}')
+    return options["puzzle"]
 
 
 def _colour_of(things: Any, changed: int) -> int:

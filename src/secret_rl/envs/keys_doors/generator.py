@@ -5,9 +5,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from secret_rl.envs.keys_doors.options import COLOURS, MAX_PER_ROOM, PuzzleOptions, span
+from secret_rl.envs.keys_doors.options import MAX_PER_ROOM, PuzzleOptions, span
 from secret_rl.envs.keys_doors.planner import plan
 from secret_rl.envs.keys_doors.puzzle import (
+    COLOURS,
     ROOM_HEIGHT,
     ROOM_WIDTH,
     Cell,

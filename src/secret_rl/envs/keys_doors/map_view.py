@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.envs.keys_doors.art import GOAL_COLOUR, RGB
-from secret_rl.envs.keys_doors.options import COLOURS
 from secret_rl.envs.keys_doors.planner import START, Status
-from secret_rl.envs.keys_doors.puzzle import CELL, Cell, Puzzle, centre, room_cells
+from secret_rl.envs.keys_doors.puzzle import CELL, COLOURS, Cell, Puzzle, centre, room_cells
 
 WALL, FLOOR, LINE, AGENT, TRAIL = (52, 52, 60), (176, 176, 168), (160, 160, 152), (255, 96, 208), (120, 60, 140)
 

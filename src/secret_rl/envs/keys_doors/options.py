@@ -1,10 +1,10 @@
 """The options of a keys-and-doors world, checked once."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-COLOURS = ("red", "green", "blue", "white", "black")
-"""Colours of keys and doors; number 1 is the first, 0 stands for no key."""
+from secret_rl.envs.keys_doors.puzzle import COLOURS, MAX_THINGS
+
 MAX_GRID = 5
 MAX_PER_ROOM = 2
 """Keys and goals in one room, as in the original level."""
@@ -28,16 +28,18 @@ def check_integer(name: str, value: object, low: int, high: int | None = None) -
         raise ValueError(f"{name} must be {expected}, got {value!r}")
 
 
-def _check_count(name: str, value: object, low: int, high: int | None) -> None:
-    if not isinstance(value, tuple):
+def _count(name: str, value: Any, low: int, high: int | None) -> Count:
+    """A checked count, with NumPy's integers and the lists of JSON made plain."""
+    if not isinstance(value, tuple | list):
         check_integer(name, value, low, high)
-        return
+        return int(value)
     if len(value) != 2:
         raise ValueError(f"{name} must be a number or (least, most), got {value!r}")
     check_integer(f"{name}[0]", value[0], low, high)
     check_integer(f"{name}[1]", value[1], low, high)
     if value[0] > value[1]:
         raise ValueError(f"{name} must be (least, most) with least <= most, got {value!r}")
+    return int(value[0]), int(value[1])
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class PuzzleOptions:
             ("unopenable_doors", 0, None),
             ("useless_keys", 0, None),
         ):
-            _check_count(name, getattr(self, name), low, high)
+            object.__setattr__(self, name, _count(name, getattr(self, name), low, high))
         self._check_rooms()
         self._check_colours()
 
@@ -89,6 +91,8 @@ class PuzzleOptions:
             )
         walls = self.rows * (self.columns - 1) + self.columns * (self.rows - 1)
         doors = needed - 1 + self.most("unopenable_doors")
+        if doors > MAX_THINGS:
+            raise ValueError(f"{doors} doors, but the engine's scripts count up to {MAX_THINGS}: use fewer")
         if doors > walls:
             raise ValueError(
                 f"{doors} doors ({self.most('unopenable_doors')} of them unopenable), but only {walls} walls of a "
@@ -100,6 +104,8 @@ class PuzzleOptions:
                 f"{objects - 1} keys and the goal, but {needed} rooms hold {MAX_PER_ROOM * needed} objects, "
                 f"{MAX_PER_ROOM} in each: use fewer useless keys"
             )
+        if objects - 1 > MAX_THINGS:
+            raise ValueError(f"{objects - 1} keys, but the engine's scripts count up to {MAX_THINGS}: use fewer")
 
     def _check_colours(self) -> None:
         useless = span(self.useless_keys)[0]  # a range gives way to the other parts where colours run out
@@ -171,8 +177,3 @@ def puzzle_options(preset: str, changes: dict[str, Any]) -> PuzzleOptions:
     if preset not in PRESETS:
         raise ValueError(f"no preset {preset!r}: use one of {', '.join(PRESETS)}, and options to change it")
     return replace(PRESETS[preset], **changes)
-
-
-def option_names() -> tuple[set[str], set[str]]:
-    """The names of puzzle options and of world options."""
-    return {field.name for field in fields(PuzzleOptions)}, {field.name for field in fields(WorldOptions)}

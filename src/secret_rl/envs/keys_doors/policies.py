@@ -1,4 +1,10 @@
-"""Players that know the true map: a solver, a wanderer whose failures make credit learnable, and random play."""
+"""Players that know the true map: a solver, a wanderer whose failures make credit learnable, and random play.
+
+Each is a function of the observation, bound to the environment it plays, as ``secret_rl.collect`` takes them::
+
+    env = gym.make("secret_rl/KeysDoors-v0", preset="3x3")
+    data = secret_rl.collect(env, 100, Wanderer(env))
+"""
 
 from collections import deque
 from math import atan2, degrees, hypot
@@ -9,27 +15,32 @@ import numpy as np
 
 from secret_rl.envs.keys_doors.env import KeysDoorsEnv
 from secret_rl.envs.keys_doors.planner import Status, plan
-from secret_rl.envs.keys_doors.puzzle import CELL, Cell, Puzzle, centre, room_cells, room_of
+from secret_rl.envs.keys_doors.puzzle import CELL, Cell, Door, Puzzle, Room, centre, room_cells, room_of
 
 _FORWARD, _BACKWARD, _LEFT, _RIGHT = range(4)
 _NEAR = 22.0
 """A way point closer than this counts as reached."""
 _AIM = 9.0
 """Degrees off course at which one turns; a turn is 12 with the default frame skip."""
-
-
 _SLIDE = 2.4
 """Length of the slide after a step, over the length of the step (the engine keeps 0.906 of the pace each tic)."""
+_PATIENCE = 150
+"""Steps after which another target is chosen."""
 
 
 class Random:
-    """Uniform actions, each held for a few steps so that one gets somewhere."""
+    """Uniform actions, each held for ``hold`` steps so that one gets somewhere."""
 
     def __init__(self, env: gym.Env[Any, Any], seed: int = 0, hold: int = 1) -> None:
         if hold < 1:
             raise ValueError(f"hold must be at least 1 step, got {hold}")
-        self._count = env.action_space.n  # type: ignore[attr-defined]
-        self._rng, self._hold = np.random.default_rng(seed), hold
+        self._count = int(env.action_space.n)  # type: ignore[attr-defined]
+        self._hold = hold
+        self.begin(seed)
+
+    def begin(self, seed: int) -> None:
+        """An episode starts; ``seed`` decides everything random in it."""
+        self._rng = np.random.default_rng(seed)
         self._left, self._action = 0, 0
 
     def __call__(self, observation: Any = None) -> int:  # noqa: ARG002  it looks at nothing
@@ -48,6 +59,10 @@ class _Walker:
         if not isinstance(bare, KeysDoorsEnv):
             raise TypeError(f"{type(self).__name__} plays secret_rl/KeysDoors-v0 only, got {bare}")
         self._env = bare
+        self.begin(seed)
+
+    def begin(self, seed: int) -> None:
+        """An episode starts; ``seed`` decides everything random in it."""
         self._rng = np.random.default_rng(seed)
         self._target: Cell | None = None
         self._seen: tuple[Puzzle, Status] | None = None
@@ -58,18 +73,11 @@ class _Walker:
         """The next action."""
         situation = self._env.puzzle, self._env.status
         self._steps += 1
-        here = self._cell()
-        if situation != self._seen or self._target is None or here == self._target or self._steps > 150:
+        if situation != self._seen or self._cell() == self._target or self._steps > _PATIENCE:
             self._seen, self._steps = situation, 0
             self._target = self._choose()
-        if self._target is None:
-            return int(self._rng.integers(4))
-        puzzle, status = situation
-        route = path(puzzle, status, here, self._target)
-        if route is None:
-            self._target = None
-            return int(self._rng.integers(4))
-        return self._towards(route)
+        route = None if self._target is None else self._route(self._target)
+        return int(self._rng.integers(4)) if route is None else self._towards(route)
 
     def _choose(self) -> Cell | None:
         raise NotImplementedError
@@ -77,6 +85,30 @@ class _Walker:
     def _cell(self) -> Cell:
         x, y = self._env.position
         return int(x // CELL), int(y // CELL)
+
+    def _closed_door(self) -> Door | None:
+        """The closed door whose cell one stands in."""
+        here, opened = self._cell(), self._env.status.opened
+        doors = enumerate(self._env.puzzle.doors)
+        return next((door for index, door in doors if door.cell == here and not opened >> index & 1), None)
+
+    def _room(self) -> Room:
+        """The room one is in; in a door cell, that of the side one stands on."""
+        here = self._cell()
+        room = room_of(here)
+        if room is not None:
+            return room
+        door = next(door for door in self._env.puzzle.doors if door.cell == here)
+        axis = 0 if door.upright else 1
+        return min(door.rooms) if self._env.position[axis] < centre(here)[axis] else max(door.rooms)
+
+    def _route(self, target: Cell) -> list[Cell] | None:
+        """The cells to walk through, this one first; out of a closed door's cell one goes back the way one came."""
+        here, door = self._cell(), self._closed_door()
+        if door is None or here == target:
+            return path(self._env.puzzle, self._env.status, here, target)
+        rest = path(self._env.puzzle, self._env.status, door.entrance(self._room()), target)
+        return None if rest is None else [here, *rest]
 
     def _towards(self, route: list[Cell]) -> int:
         """Turn to the next cell of the route, or push on, from where one would slide to."""
@@ -109,17 +141,17 @@ class _Walker:
 
 
 class Solver(_Walker):
-    """Takes the keys and opens the doors of the shortest solution; where none is left it strolls."""
+    """Takes the keys and opens the doors of the shortest solution; where none is left it acts at random."""
 
     def _choose(self) -> Cell | None:
-        puzzle, status = self._env.puzzle, self._env.status
-        moves = plan(puzzle, status, _room(puzzle, self._cell()))
+        puzzle = self._env.puzzle
+        moves = plan(puzzle, self._env.status, self._room())
         if not moves:
             return None
-        kind, index = moves[0]
-        return {"key": lambda: puzzle.keys[index].cell, "door": lambda: puzzle.doors[index].cell}.get(
-            kind, lambda: puzzle.goal
-        )()
+        kind, number = moves[0]
+        if kind == "goal":
+            return puzzle.goal
+        return puzzle.keys[number].cell if kind == "key" else puzzle.doors[number].cell
 
 
 class Wanderer(_Walker):
@@ -134,7 +166,7 @@ class Wanderer(_Walker):
         cells += [door.cell for index, door in enumerate(puzzle.doors) if not status.opened >> index & 1]
         cells.append(puzzle.goal)
         here = self._cell()
-        near = [cell for cell in cells if cell != here and path(puzzle, status, here, cell) is not None]
+        near = [cell for cell in cells if cell != here and self._route(cell) is not None]
         return near[int(self._rng.integers(len(near)))] if near else None
 
 
@@ -163,7 +195,7 @@ def path(puzzle: Puzzle, status: Status, start: Cell, end: Cell) -> list[Cell] |
 
 
 def play(env: gym.Env[Any, Any], policy: Any, seed: int | None = None) -> tuple[float, int, list[dict[str, Any]]]:
-    """One episode: its return, its steps, and the infos of its events in order."""
+    """One episode: its return, its steps, and the infos of its events in order, with their ``step``."""
     observation, info = env.reset(seed=seed)
     total, steps, events = 0.0, 0, []
     while True:
@@ -173,11 +205,3 @@ def play(env: gym.Env[Any, Any], policy: Any, seed: int | None = None) -> tuple[
             events.append({**info, "step": steps})
         if terminated or truncated:
             return total, steps, events
-
-
-def _room(puzzle: Puzzle, cell: Cell) -> tuple[int, int]:
-    """The room of a cell; for a door cell, that of the side one stands on does not matter once it is open."""
-    room = room_of(cell)
-    if room is not None:
-        return room
-    return next(door.rooms[0] for door in puzzle.doors if door.cell == cell)

@@ -10,6 +10,11 @@ ROOM_WIDTH, ROOM_HEIGHT = 3, 2
 CELL = 100
 """Side of a cell in units of the engine, as in the original level; the paper's state cells are half of it."""
 
+COLOURS = ("red", "green", "blue", "white", "black")
+"""Colours of keys and doors; number 1 is the first, 0 stands for no key."""
+MAX_THINGS = 30
+"""Most keys and most doors of a map: the engine's scripts keep them as bits of a signed word of 32."""
+
 Cell = tuple[int, int]
 Room = tuple[int, int]
 
@@ -95,3 +100,37 @@ def room_of(cell: Cell) -> Room | None:
 def centre(cell: Cell) -> tuple[float, float]:
     """The middle of a cell in units of the engine."""
     return (cell[0] + 0.5) * CELL, (cell[1] + 0.5) * CELL
+
+
+def check(puzzle: Puzzle) -> None:
+    """Raise where a puzzle is not one: an engine given such a map ends without a word."""
+    rooms = set(puzzle.rooms)
+    if not rooms or len(rooms) < len(puzzle.rooms):
+        raise ValueError(f"rooms must be one or more, each once, got {puzzle.rooms}")
+    for room in rooms:
+        if not (0 <= room[0] < puzzle.columns and 0 <= room[1] < puzzle.rows):
+            raise ValueError(f"room {room} lies outside the grid of {puzzle.columns} columns and {puzzle.rows} rows")
+    _check_doors(puzzle, rooms)
+    if len(puzzle.keys) > MAX_THINGS or len(puzzle.doors) > MAX_THINGS:
+        counts = f"{len(puzzle.keys)} keys and {len(puzzle.doors)} doors"
+        raise ValueError(f"{counts}, but the engine's scripts count up to {MAX_THINGS} of each: use fewer")
+    for thing in (*puzzle.keys, *puzzle.doors):
+        if not 1 <= thing.colour <= len(COLOURS):
+            raise ValueError(f"{thing} has a colour outside 1 to {len(COLOURS)}: {', '.join(COLOURS)}")
+    places = [puzzle.start, puzzle.goal, *(key.cell for key in puzzle.keys)]
+    for cell in places:
+        if room_of(cell) not in rooms:
+            raise ValueError(f"cell {cell} lies in no room: the start, the goal and keys must")
+    if len(set(places)) < len(places):
+        raise ValueError(f"the start, the goal and the keys must have cells of their own, got {places}")
+
+
+def _check_doors(puzzle: Puzzle, rooms: set[Room]) -> None:
+    for door in puzzle.doors:
+        low, high = min(door.rooms), max(door.rooms)
+        if not {low, high} <= rooms or abs(high[0] - low[0]) + abs(high[1] - low[1]) != 1:
+            raise ValueError(f"{door} must lie between two neighbouring rooms of the puzzle")
+        if door.entrance(low) not in room_cells(low) or door.entrance(high) not in room_cells(high):
+            raise ValueError(f"{door} must have its cell in the wall between its rooms")
+    if len({frozenset(door.rooms) for door in puzzle.doors}) < len(puzzle.doors):
+        raise ValueError(f"two rooms may share one door only, got {puzzle.doors}")

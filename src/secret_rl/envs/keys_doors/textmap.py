@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from secret_rl.envs.keys_doors.acs import DOOR_SCRIPT, GOAL_SCRIPT, KEY_SCRIPT
 from secret_rl.envs.keys_doors.options import PuzzleOptions
-from secret_rl.envs.keys_doors.puzzle import CELL, Door, Puzzle, centre, room_cells
+from secret_rl.envs.keys_doors.puzzle import CELL, Door, Puzzle, centre, check, room_cells
 
 KEY_TYPE, GOAL_TYPE = 20000, 20100
 """Numbers of the things in a map: a key's is this plus its colour."""
@@ -22,7 +22,8 @@ Segment = tuple[Point, Point]
 
 
 def textmap(puzzle: Puzzle) -> bytes:
-    """The TEXTMAP lump."""
+    """The TEXTMAP lump, of a puzzle that passed ``check``."""
+    check(puzzle)
     lines = _Lines()
     step_down = _side(_OUTSIDE, f'texturebottom="{PIT}";')
     for start, end in walls(puzzle):

@@ -5,7 +5,7 @@ from struct import pack
 
 from secret_rl.envs.keys_doors import art
 from secret_rl.envs.keys_doors.acs import behavior
-from secret_rl.envs.keys_doors.options import COLOURS
+from secret_rl.envs.keys_doors.puzzle import COLOURS
 from secret_rl.envs.keys_doors.textmap import FENCE, FLOOR, GOAL_TYPE, KEY_TYPE, PIT, SKY
 
 MAP = "MAP01"
