@@ -38,8 +38,8 @@ def floor() -> Picture:
 
 
 def pit() -> Picture:
-    """What lies outside the rooms: dark ground in stripes."""
-    return _shaded(np.where(np.indices((64, 64))[0] // 16 % 2, 44, 56), (0.8, 0.9, 1.1))
+    """What lies outside the rooms: brown ground in stripes, on which all five colours show."""
+    return _shaded(np.where(np.indices((64, 64))[0] // 16 % 2, 120, 140), (1.0, 0.75, 0.5))
 
 
 def sky() -> Picture:

@@ -171,7 +171,7 @@ def resolution(size: tuple[int, int]) -> tuple[Any, int]:
         if found is not None:
             return found, shrink
     near = sorted(
-        ((w // k, h // k) for w, h in _resolutions() for k in (1, 2, 4) if w % k == h % k == 0),
+        ((w // k, h // k) for w, h in _resolutions() for k in range(1, _LARGEST_SHRINK + 1) if w % k == h % k == 0),
         key=lambda other: abs(other[0] - width) + abs(other[1] - height),
     )
     nearest = ", ".join(map(str, dict.fromkeys(near[:6])))

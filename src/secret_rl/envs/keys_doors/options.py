@@ -126,7 +126,8 @@ PRESETS = {
         rows=3, columns=3, core=(1, 3), traps=1, red_herrings=1, unopenable_doors=2, useless_keys=(0, 1)
     ),
 }
-"""Named puzzles; ``dmlab-like`` has the parts of DeepMind Lab's ``rooms_keys_doors_puzzle``."""
+"""Named puzzles; ``dmlab-like`` has the parts of DeepMind Lab's ``rooms_keys_doors_puzzle`` but for its optional extra
+doors that open."""
 
 
 @dataclass(frozen=True)
