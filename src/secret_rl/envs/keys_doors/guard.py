@@ -22,7 +22,8 @@ def main() -> int:
     """Start the engine and wait for its end, or for the end of the watched process."""
     watched, folder, engine = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     arguments = sys.argv[3:]
-    os.setsid()
+    if os.getpgrp() != os.getpid():  # the leader of a group cannot begin a session, and needs none
+        os.setsid()
     signals = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     guard = os.getpid()
@@ -37,17 +38,15 @@ def main() -> int:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             break
-        if os.getppid() != watched:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            clear(instance_of(arguments))
-            shutil.rmtree(folder, ignore_errors=True)
-            return 1
         received = signal.sigtimedwait(signals, 0.5)
-        if received is not None and received.si_signo != signal.SIGCHLD:
+        told_to_end = received is not None and received.si_signo != signal.SIGCHLD
+        if told_to_end or os.getppid() != watched:
             os.kill(child, signal.SIGKILL)
-    if status != 0:
+    alone = os.getppid() != watched
+    if alone or status != 0:
         clear(instance_of(arguments))
+    if alone:
+        shutil.rmtree(folder, ignore_errors=True)
     return os.waitstatus_to_exitcode(status) & 0xFF
 
 
