@@ -245,6 +245,7 @@ def test_vector_environment_over_processes():
     envs.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")
 @pytest.mark.parametrize(
     ("options", "words"),
     [

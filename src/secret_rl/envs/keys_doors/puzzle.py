@@ -114,7 +114,8 @@ def check(puzzle: Puzzle) -> None:
     if len(puzzle.keys) > MAX_THINGS or len(puzzle.doors) > MAX_THINGS:
         counts = f"{len(puzzle.keys)} keys and {len(puzzle.doors)} doors"
         raise ValueError(f"{counts}, but the engine's scripts count up to {MAX_THINGS} of each: use fewer")
-    for thing in (*puzzle.keys, *puzzle.doors):
+    things: tuple[Key | Door, ...] = (*puzzle.keys, *puzzle.doors)
+    for thing in things:
         if not 1 <= thing.colour <= len(COLOURS):
             raise ValueError(f"{thing} has a colour outside 1 to {len(COLOURS)}: {', '.join(COLOURS)}")
     places = [puzzle.start, puzzle.goal, *(key.cell for key in puzzle.keys)]
