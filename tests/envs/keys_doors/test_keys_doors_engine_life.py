@@ -118,3 +118,12 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert len(names) == 2
     for instance, folder in names:
         assert_nothing_left(instance, folder)
+
+
+def test_the_working_directory_stays_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy")
+    env.reset(seed=0)
+    env.step(0)
+    env.close()
+    assert list(tmp_path.iterdir()) == []

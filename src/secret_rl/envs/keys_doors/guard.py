@@ -33,6 +33,7 @@ def main() -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         if os.getppid() != guard:
             os._exit(1)
+        os.chdir(folder)  # where the engine leaves a folder of its own
         os.execv(engine, arguments)
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
