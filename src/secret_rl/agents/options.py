@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from secret_rl.checks import check_integer
+
 
 def check_options(learning_rate: Any, epsilon: Any, discount: Any) -> None:
     """Raise for numbers that Q-learning cannot work with."""
@@ -17,20 +19,9 @@ def check_options(learning_rate: Any, epsilon: Any, discount: Any) -> None:
             raise ValueError(f"{name} must lie in {allowed}, got {value!r}")
 
 
-def check_whole(name: str, value: Any, low: int, high: int | None = None) -> int:
-    """The value as an int; raise if it is not a whole number of at least ``low``, or over ``high``."""
-    expected = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be {expected}, got {value!r}")
-    number = int(value.__index__())
-    if number < low or (high is not None and number > high):
-        raise ValueError(f"{name} must be {expected}, got {value!r}")
-    return number
-
-
 def check_seed(seed: Any) -> int:
     """The seed as an int."""
-    return check_whole("seed", seed, 0, 2**64 - 1)
+    return check_integer("seed", seed, 0, 2**64 - 1)
 
 
 def check_shaping_discount(shaping: float | None, own: float) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.agents.curves import LearningCurve
-from secret_rl.agents.options import check_options, check_seed, check_shaping_discount, check_whole
+from secret_rl.agents.options import check_options, check_seed, check_shaping_discount
 from secret_rl.agents.rule import act, fresh_row, options, stream_key, update
 from secret_rl.agents.tabular import CompiledRun
+from secret_rl.checks import check_integer
 from secret_rl.envs.tabular import model_of
 from secret_rl.progress import progress_bar
 
@@ -66,7 +67,7 @@ class QLearning:
             state: What tells states apart, a function of (observation, info). By default ``info["state"]``, and
                 where there is none a ``Discrete`` observation.
         """
-        episodes = check_whole("episodes", episodes, 1)
+        episodes = check_integer("episodes", episodes, 1)
         check_env(env, self.discount)
         model = model_of(env) if state is None else None
         if model is not None:

@@ -21,8 +21,9 @@ from secret_rl.agents.kernel import (
     play_few_shaped,
     seat,
 )
-from secret_rl.agents.options import check_options, check_seed, check_shaping_discount, check_whole
+from secret_rl.agents.options import check_options, check_seed, check_shaping_discount
 from secret_rl.agents.rule import FEW, fresh_row, options, row_width, stream_key
+from secret_rl.checks import check_integer
 from secret_rl.envs.tabular import TabularModel, check, distinct_credit
 
 # Not every threading layer of Numba takes calls from two threads at once; those that do not end the process.
@@ -156,7 +157,7 @@ def learn_many(
     (3, 5, 200)
     """
     check_options(learning_rate, epsilon, discount)
-    episodes = check_whole("episodes", episodes, 1)
+    episodes = check_integer("episodes", episodes, 1)
     models = list(models)
     keys = np.array([stream_key(check_seed(seed)) for seed in seeds], np.uint64)
     if not models or not len(keys):

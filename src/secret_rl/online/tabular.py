@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.agents import LearningCurve, QLearning
-from secret_rl.agents.options import check_whole
 from secret_rl.agents.q_learning import PlainRun, StateOf, check_env
+from secret_rl.checks import check_integer
 from secret_rl.online.secret import OnlineSecret, Refit
 from secret_rl.progress import progress_bar
 from secret_rl.shaping import ChangingPotential, NoPotential, Potential, PotentialShaping
@@ -64,7 +64,7 @@ def learn_online(
         state: What tells states apart, as for ``QLearning.learn``.
     """
     agent, online = agent or QLearning(), online or OnlineSecret()
-    episodes = check_whole("episodes", episodes, 1)
+    episodes = check_integer("episodes", episodes, 1)
     check_env(env, agent.discount)
     online.watch(env.observation_space, env.action_space)
     changing = ChangingPotential(potential or online.present or NoPotential())

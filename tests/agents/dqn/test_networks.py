@@ -8,16 +8,6 @@ from torch.nn import functional
 from secret_rl.agents.dqn.networks import TAPS, Networks, Shape, first_patches, initial
 from secret_rl.agents.dqn.options import FILTERS, STRIDES
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
 
 def by_the_book(layers, images):
     """Values of one network, from PyTorch's convolutions."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from secret_rl.agents.dqn.networks import Networks, initial
 from secret_rl.agents.dqn.options import DqnOptions
 from secret_rl.agents.dqn.tasks import Tasks, check_models
-from secret_rl.agents.options import check_whole
+from secret_rl.checks import check_integer
 from secret_rl.envs.tabular import TabularModel
 from secret_rl.progress import progress_bar
 
@@ -74,7 +74,7 @@ def dqn_many(
     if each and _SIDE_BY_SIDE % each[0].train_every:
         raise ValueError(f"train_every must divide {_SIDE_BY_SIDE}, got {each[0].train_every}")
     for name, value in (("seeds", seeds), ("steps", steps), ("test_every", test_every)):
-        check_whole(name, value, 1)
+        check_integer(name, value, 1)
     check_models(
         [model for listed in lists for model in listed],
         [option.discount for option, listed in zip(each, lists, strict=True) for _ in listed],

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from secret_rl.checks import check_integer
 from secret_rl.envs.keys_doors.puzzle import COLOURS, MAX_THINGS
 
 MAX_GRID = 5
@@ -16,16 +17,6 @@ Count = int | tuple[int, int]
 def span(count: Count) -> tuple[int, int]:
     """The least and the most of a count."""
     return (count, count) if isinstance(count, int) else count
-
-
-def check_integer(name: str, value: object, low: int, high: int | None = None) -> None:
-    """Raise unless ``value`` is a whole number from ``low`` to ``high``."""
-    expected = f"an integer from {low} to {high}" if high is not None else f"an integer of at least {low}"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be {expected}, got {value!r}")
-    number = value.__index__()
-    if number < low or (high is not None and number > high):
-        raise ValueError(f"{name} must be {expected}, got {value!r}")
 
 
 def _count(name: str, value: Any, low: int, high: int | None) -> Count:

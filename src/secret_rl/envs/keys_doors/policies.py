@@ -6,6 +6,7 @@ Each is a function of the observation, bound to the environment it plays, as ``s
     data = secret_rl.collect(env, 100, Wanderer(env))
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from math import atan2, degrees, hypot
 from typing import Any
@@ -51,7 +52,7 @@ class Random:
         return self._action
 
 
-class _Walker:
+class _Walker(ABC):
     """Walks from cell to cell of the true map to a target that ``_choose`` names."""
 
     def __init__(self, env: gym.Env[Any, Any], seed: int = 0) -> None:
@@ -79,8 +80,9 @@ class _Walker:
         route = None if self._target is None else self._route(self._target)
         return int(self._rng.integers(4)) if route is None else self._towards(route)
 
+    @abstractmethod
     def _choose(self) -> Cell | None:
-        raise NotImplementedError
+        """Where to go next; None: nowhere, act at random."""
 
     def _cell(self) -> Cell:
         x, y = self._env.position

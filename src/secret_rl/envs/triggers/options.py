@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from secret_rl.checks import check_integer
 from secret_rl.envs.triggers.rules import MAX_OBJECTS, Geometry, geometry
 
 MAX_SIZE = 256
@@ -27,17 +28,17 @@ class TriggersOptions:
     """Time limit; None: 50 up to 8x8 and 100 above, as in the paper (appendix A)."""
 
     def __post_init__(self) -> None:
-        _check_integer("size", self.size, 1, MAX_SIZE)
-        _check_integer("triggers", self.triggers, 0)
-        _check_integer("prizes", self.prizes, 1)
+        check_integer("size", self.size, 1, MAX_SIZE)
+        check_integer("triggers", self.triggers, 0)
+        check_integer("prizes", self.prizes, 1)
         if not isinstance(self.inverted, bool):
             raise TypeError(f"inverted must be True or False, got {self.inverted!r}")
         if self.layout_seed is not None:
-            _check_integer("layout_seed", self.layout_seed, 0, 2**64 - 1)
+            check_integer("layout_seed", self.layout_seed, 0, 2**64 - 1)
         if self.max_steps is not None:
-            _check_integer("max_steps", self.max_steps, 1)
+            check_integer("max_steps", self.max_steps, 1)
         if self.window is not None:
-            _check_integer("window", self.window, 1)
+            check_integer("window", self.window, 1)
             if self.window % 2 == 0:
                 raise ValueError(
                     f"window must be odd, so that the agent has a centre cell, got {self.window}: "
@@ -77,12 +78,3 @@ class TriggersOptions:
             self.layout_seed,
             self.time_limit,
         )
-
-
-def _check_integer(name: str, value: object, low: int, high: int | None = None) -> None:
-    expected = f"an integer from {low} to {high}" if high is not None else f"an integer of at least {low}"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be {expected}, got {value!r}")
-    number = value.__index__()
-    if number < low or (high is not None and number > high):
-        raise ValueError(f"{name} must be {expected}, got {value!r}")
