@@ -24,3 +24,14 @@ def minari_home(tmp_path, monkeypatch):
     """A Minari root of this test's own."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     return tmp_path / "minari"
+
+
+@pytest.fixture
+def one_thread():
+    """PyTorch on one thread: small products are slower on several."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

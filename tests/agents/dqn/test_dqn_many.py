@@ -12,6 +12,7 @@ from secret_rl.agents.dqn.tasks import Tasks
 from secret_rl.envs.tabular import best_return
 from secret_rl.shaping import PotentialShaping, TablePotential
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = {"random_steps": 200, "epsilon_steps": 4_000, "target_every": 200, "learning_rate": 0.001, "train_every": 2}
 CPU = {"device": "cpu", "progress": False}
 

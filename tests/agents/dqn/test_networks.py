@@ -9,6 +9,9 @@ from secret_rl.agents.dqn.networks import TAPS, Networks, Shape, first_patches, 
 from secret_rl.agents.dqn.options import FILTERS, STRIDES
 
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
 def by_the_book(layers, images):
     """Values of one network, from PyTorch's convolutions."""
     seen = torch.as_tensor(images).permute(0, 3, 1, 2)
