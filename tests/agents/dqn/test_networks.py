@@ -8,7 +8,6 @@ from torch.nn import functional
 from secret_rl.agents.dqn.networks import TAPS, Networks, Shape, first_patches, initial
 from secret_rl.agents.dqn.options import FILTERS, STRIDES
 
-
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
