@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from secret_rl.envs.keys_doors import guard
 from secret_rl.envs.keys_doors.wad import MAP, Wad
 
-FORWARD_SPEED = 25.0
-"""The engine's walking push; the steady pace is 8.3 units a tic, reached in some steps, and pushes slide out."""
+FORWARD_SPEED = 30.0
+"""The engine's walking push; the steady pace is 10 units a tic, reached in some steps, and pushes slide out."""
 TURN = 3.0
 """Degrees a tic."""
 _WARM_UP = 10  # the first tics of a map take no input

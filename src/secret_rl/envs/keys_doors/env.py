@@ -38,7 +38,7 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
     1 is the first of ``COLOURS``) and ``goal_reached``; ``state``, the cell of 50 x 50 units and the held key as three
     whole numbers; and ``layout_seed``, the seed of the map.
 
-    It differs from the level in DeepMind Lab in its looks and its gait: a step turns by 12 degrees and walks up to 33
+    It differs from the level in DeepMind Lab in its looks and its gait: a step turns by 12 degrees and walks up to 40
     units, and one slides on for a few steps (both with the default frame skip).
 
     The options are those of ``PuzzleOptions``, whose values come from ``preset`` where they are None, and of
