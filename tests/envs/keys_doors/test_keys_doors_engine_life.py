@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 START = """
 import os, signal, sys, time
 import gymnasium as gym, secret_rl
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background are started without
 env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy")
 env.reset(seed=0)
 print(*env.unwrapped.engine_traces, flush=True)
