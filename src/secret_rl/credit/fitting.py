@@ -71,7 +71,7 @@ class Fitting:
         """Fit, restarting where a class is never predicted; say so if that does not help."""
         started = time.perf_counter()
         counts = check_rewards(self.data)
-        self.tokens = Tokens.of(self.data)
+        self.tokens = Tokens.of(self.data).near(self.device)
         self.train_episodes, self.validation_episodes = self.data.split_indices(self.options.validation, seed=self.seed)
         check_held_out(counts, self.data, _rows_of(self.tokens, self.validation_episodes))
         self.train_episodes = self.tokens.with_rare_repeated(self.train_episodes)

@@ -1,7 +1,7 @@
 """Steps as the model reads them: distinct (observation, action) pairs once, and which of them each step is."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ _ROWS_AT_A_TIME = 1 << 17
 _SAMPLE = 1 << 16
 _MAX_ROW_BYTES = 1024  # beyond this, observations are pictures that hardly ever repeat
 _RARE_SHARE, _MOST_REPEATS = 0.2, 20  # episodes with a reward of some sign are rare below this share
+_SHARE_OF_FREE = 0.5  # of a GPU's memory that rows may take
 _MAX_SHARE = 0.25  # a table is worth while if steps repeat at least four times on average
 
 
@@ -28,6 +29,15 @@ class Batch:
     index: Tensor  # (batch, time)
     classes: Tensor  # (batch, time) sign of the reward + 1
     lengths: Tensor  # (batch,)
+
+    def to(self, device: torch.device) -> "Batch":
+        """On a device; from pinned memory, without waiting for it."""
+        moved = (map_nest(lambda tensor: tensor.to(device, non_blocking=True), part) for part in vars(self).values())
+        return Batch(*moved)
+
+    def pinned(self) -> "Batch":
+        """In memory that a GPU reads by itself."""
+        return Batch(*(map_nest(lambda tensor: tensor.pin_memory(), part) for part in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,19 @@ class Tokens:
         """(episodes,) steps of each."""
         return np.diff(self.offsets)
 
+    def near(self, device: torch.device) -> "Tokens":
+        """With its rows in the memory of a GPU, where pictures fit into half of what is free; else read as asked for.
+
+        A batch of long episodes of pictures is hundreds of megabytes: bringing it takes longer than learning from it.
+        """
+        if device.type != "cuda" or self.ids is not None:
+            return self
+        wanted = sum(array.nbytes for nest in (self.observations, self.actions) for array in arrays_of(nest))
+        if wanted > _SHARE_OF_FREE * torch.cuda.mem_get_info(device)[0]:
+            return self
+        observations, actions = (map_nest(lambda a: _moved(a, device), n) for n in (self.observations, self.actions))
+        return replace(self, observations=observations, actions=actions)
+
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """The episodes with these numbers."""
         starts = self.offsets[episodes]
@@ -81,8 +104,13 @@ class Tokens:
         def put(array: Any) -> Tensor:
             return as_tensor(array).to(device)
 
+        def row_of(array: Any) -> Tensor:
+            if isinstance(array, Tensor):
+                return array.index_select(0, put(used).to(array.device)).to(device)
+            return put(np.asarray(array[used]))
+
         def rows_of(nest: Any) -> Any:
-            return map_nest(lambda array: put(np.asarray(array[used])), nest)
+            return map_nest(row_of, nest)
 
         return Batch(rows_of(self.observations), rows_of(self.actions), put(index), put(classes), put(lengths))
 
@@ -117,6 +145,16 @@ class Tokens:
         ordered = episodes[np.argsort(self.lengths[episodes], kind="stable")]
         for first in range(0, len(ordered), size):
             yield ordered[first : first + size]
+
+
+def _moved(array: NDArray[Any], device: torch.device) -> Tensor:
+    """An array on a device, a part at a time: it may be larger than the memory of this machine."""
+    first = as_tensor(np.asarray(array[:1]))
+    rows = torch.empty(array.shape, dtype=first.dtype, device=device)
+    for start in range(0, len(array), _ROWS_AT_A_TIME):
+        part = slice(start, start + _ROWS_AT_A_TIME)
+        rows[part] = as_tensor(np.asarray(array[part])).to(device)
+    return rows
 
 
 def arrays_of(nest: Any) -> list[NDArray[Any]]:

@@ -7,6 +7,7 @@ to the same weights.
 import gc
 import math
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,8 @@ class Trainer:
             fused=device.type == "cuda" or None,
         )
         self._batches: tuple[int, list[NDArray[np.int64]]] = (-1, [])
+        self._reader = ThreadPoolExecutor(1)
+        self._ahead: tuple[int, Future[Batch]] | None = None
         self._graph: _GraphedUpdate | None = None
         if (
             device.type == "cuda"
@@ -96,10 +99,25 @@ class Trainer:
     def _update(self, episodes: NDArray[np.int64]) -> Tensor:
         generator = torch.Generator(self.device).manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.loss(self.tokens.batch(episodes, self.device), generator)
+        loss = self.loss(self._batch(episodes), generator)
         loss.backward()
         self.optimiser.step()
         return loss.detach()
+
+    def _batch(self, episodes: NDArray[np.int64]) -> Batch:
+        """The batch of this update; that of the next one is read meanwhile where reading takes time."""
+        if self.tokens.ids is not None or isinstance(next(_leaves(self.tokens.observations)), Tensor):
+            return self.tokens.batch(episodes, self.device)
+        step, reading = self._ahead or (self.step, self._reader.submit(self._read, episodes))
+        if step != self.step:  # restored since
+            reading = self._reader.submit(self._read, episodes)
+        batch = reading.result().to(self.device)
+        self._ahead = self.step + 1, self._reader.submit(self._read, self._episodes_of(self.step + 1))
+        return batch
+
+    def _read(self, episodes: NDArray[np.int64]) -> Batch:
+        batch = self.tokens.batch(episodes)
+        return batch.pinned() if self.device.type == "cuda" else batch
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The training loss of a batch, with dropout and shifted positions."""

@@ -1,5 +1,6 @@
 """How good credit is, and what it is worth to those who learn with it."""
 
+from secret_rl.evaluation.causes import CauseQuality, cause_quality
 from secret_rl.evaluation.comparison import ComparedCondition, Comparison, compare
 from secret_rl.evaluation.credit_quality import CreditQuality, credit_quality
 from secret_rl.evaluation.curves import LearningCurves
@@ -28,6 +29,7 @@ from secret_rl.evaluation.transfer import (
 __all__ = [
     "AggregatedCurve",
     "Bootstrap",
+    "CauseQuality",
     "ComparedCondition",
     "Comparison",
     "CreditQuality",
@@ -36,6 +38,7 @@ __all__ = [
     "TargetTime",
     "aggregate",
     "area_under_curve",
+    "cause_quality",
     "compare",
     "credit_quality",
     "difference",

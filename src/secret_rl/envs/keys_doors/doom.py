@@ -50,7 +50,6 @@ class Engine:
     def __init__(self, size: tuple[int, int], capacity: int) -> None:
         self._resolution, self._shrink = resolution(size)
         self._capacity = capacity
-        self._size = size
         self._game: Any = None
         self._instance = ""
         self._folder: Path | None = None
@@ -126,9 +125,7 @@ class Engine:
         x, y, angle, held, opened, taken, goal, key = state.game_variables.tolist()
         frame = state.screen_buffer
         if self._shrink > 1:
-            width, height = self._size
-            blocks = frame.reshape(height, self._shrink, width, self._shrink, 3)
-            frame = (blocks.sum((1, 3), dtype=np.uint16) // self._shrink**2).astype(np.uint8)
+            frame = shrunk(frame, self._shrink)
         else:
             frame = frame.copy()  # the engine draws the next one into the same memory
         return Snapshot(frame, (x, y), angle, int(held), int(opened), int(taken), bool(goal), int(key) - 1)
@@ -142,6 +139,17 @@ class Engine:
             if not isinstance(failed, Exception):
                 raise
             raise RuntimeError(f"the engine failed ({failed}): call reset() to start it again") from failed
+
+
+def shrunk(frame: NDArray[np.uint8], by: int) -> NDArray[np.uint8]:
+    """The mean of each block of ``by`` x ``by`` pixels. Rows are added first: sums over both at once take 12 times as
+    long."""
+    height, width = frame.shape[0] // by, frame.shape[1] // by
+    rows = frame.reshape(height, by, -1).sum(1, dtype=np.uint16).reshape(height, width, by, 3)
+    total = rows[:, :, 0]
+    for column in range(1, by):
+        total = total + rows[:, :, column]
+    return np.asarray(total // by**2, np.uint8)
 
 
 def _vizdoom() -> Any:
