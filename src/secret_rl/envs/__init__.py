@@ -4,6 +4,7 @@ import gymnasium as gym
 
 TRIGGERS_ID = "secret_rl/Triggers-v0"
 KEYS_DOORS_ID = "secret_rl/KeysDoors-v0"
+DMLAB_ID = "secret_rl/DMLabKeysDoors-v0"
 
 
 def register() -> None:
@@ -16,3 +17,5 @@ def register() -> None:
         )
     if KEYS_DOORS_ID not in gym.registry:  # needs ViZDoom (the extra "doom") once it is made, not before
         gym.register(KEYS_DOORS_ID, entry_point="secret_rl.envs.keys_doors:KeysDoorsEnv")
+    if DMLAB_ID not in gym.registry:  # needs DeepMind Lab, which everyone builds for themselves, once it is made
+        gym.register(DMLAB_ID, entry_point="secret_rl.envs.dmlab:DMLabKeysDoorsEnv")

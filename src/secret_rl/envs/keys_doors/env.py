@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.envs.keys_doors.art import RGB
+from secret_rl.envs.keys_doors.contract import ACTIONS, METADATA, check_action, check_render_mode, reward_of, state_of
 from secret_rl.envs.keys_doors.doom import FORWARD_SPEED, TURN, Engine, Snapshot
 from secret_rl.envs.keys_doors.generator import generate
 from secret_rl.envs.keys_doors.map_view import draw_map
@@ -15,14 +16,6 @@ from secret_rl.envs.keys_doors.planner import Status
 from secret_rl.envs.keys_doors.puzzle import COLOURS, Puzzle
 from secret_rl.envs.keys_doors.textmap import most_text, textmap
 
-METADATA: dict[str, Any] = {
-    "render_modes": ["rgb_array"],
-    "render_fps": 9,
-    "annotations": ("key_picked", "door_opened", "goal_reached", "held_key", "position"),  # info that collect keeps
-}
-STATE_CELL = 50
-"""Side of the cells that positions are counted in for ``info["state"]`` (appendix A)."""
-ACTIONS = ("forward", "backward", "rotate left", "rotate right")
 _PUSH_AND_TURN = ((FORWARD_SPEED, 0.0), (-FORWARD_SPEED, 0.0), (0.0, -TURN), (0.0, TURN))
 
 
@@ -68,8 +61,7 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
         layout_seed: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode is not None and render_mode not in METADATA["render_modes"]:
-            raise ValueError(f"render_mode must be one of {METADATA['render_modes']}, got {render_mode!r}")
+        check_render_mode(render_mode)
         changes = {
             "rows": rows,
             "columns": columns,
@@ -127,9 +119,7 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
         """Hold the action for ``frame_skip`` tics."""
         if self._over or self._now is None:
             raise gym.error.ResetNeeded("the episode is over (or has not begun): call reset() first")
-        if not 0 <= action < len(ACTIONS):
-            names = ", ".join(f"{number} ({name})" for number, name in enumerate(ACTIONS))
-            raise ValueError(f"action must be one of {names}, got {action!r}")
+        check_action(action)
         before = self._now
         self._over = True  # should the engine fail
         self._now = self._engine.step(*_PUSH_AND_TURN[int(action)], self.options.frame_skip)
@@ -138,7 +128,7 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
         terminated = info["goal_reached"]
         truncated = not terminated and self._steps >= self.options.max_steps
         self._over = terminated or truncated
-        return self._observation(), self._reward(info), terminated, truncated, info
+        return self._observation(), reward_of(info, self.options), terminated, truncated, info
 
     @property
     def puzzle(self) -> Puzzle:
@@ -204,18 +194,9 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
             picture[-side + 1 : -1, 1 : side - 1] = RGB[COLOURS[self._now.held - 1]]
         return picture
 
-    def _reward(self, info: dict[str, Any]) -> float:
-        paid = (
-            (info["key_picked"], self.options.key_reward),
-            (info["door_opened"], self.options.door_reward),
-            (info["goal_reached"], self.options.goal_reward),
-        )
-        return float(sum(reward for happened, reward in paid if happened))
-
     def _info(self, before: Snapshot) -> dict[str, Any]:
         now, puzzle = self._now, self.puzzle
         assert now is not None
-        x, y = now.position
         return {
             "position": np.array(now.position),
             "angle": now.angle,
@@ -223,7 +204,7 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
             "key_picked": _colour_of(puzzle.keys, now.taken & ~before.taken),
             "door_opened": _colour_of(puzzle.doors, now.opened & ~before.opened),
             "goal_reached": now.goal and not before.goal,
-            "state": np.array([x // STATE_CELL, y // STATE_CELL, now.held], np.int64),
+            "state": state_of(now.position, now.held),
             "layout_seed": self._map_seed,
         }
 
