@@ -1,7 +1,7 @@
 """Keys and doors in DeepMind Lab itself, for those who have built it; the only file that knows it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
@@ -175,7 +175,7 @@ class DMLabKeysDoorsEnv(gym.Env[Any, Any]):
         frames = self.options.frame_skip
         paid, shown = self._engine.step(int(action), frames - 1 if last and frames > 1 else frames)
         happened = self._reading.after(paid, None if shown is None else shown.key)
-        self._now = self._now if shown is None else shown
+        self._now = replace(self._now, picture=self._now.picture.copy()) if shown is None else shown
         info = self._info(happened)
         terminated = happened.goal
         truncated = not terminated and (last or shown is None)
