@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import tracemalloc
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -42,6 +44,35 @@ def biased(observation, rng):
 
 def with_reset_noise():
     return gym.make("FrozenLake-v1", is_slippery=True)
+
+
+class Upright:
+    """Pushes a pole the way it falls, which it reads from inside its environment."""
+
+    def __init__(self, env, noise=0.1):
+        self._env, self._noise = env.unwrapped, noise
+
+    def begin(self, seed):
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, observation):
+        return int((self._env.state[2] > 0) != (self._rng.random() < self._noise))
+
+
+class Large(gym.Env):
+    """Episodes of 8 MB."""
+
+    observation_space = gym.spaces.Box(0, 255, (1 << 17,), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._left = 63
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        self._left -= 1
+        return self.observation_space.low, 0.0, False, self._left == 0, {}
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345678901234567890])
@@ -86,6 +117,8 @@ def test_any_gymnasium_env_with_its_seeds():
         (ID, "random", {"success_share": 0.02}),
         (ID, "random", {}),
         ("CartPole-v1", biased, {}),
+        ("CartPole-v1", Upright, {}),
+        ("CartPole-v1", partial(Upright, noise=0.3), {}),
         (with_reset_noise, "random", {"success_share": 0.2}),
     ],
 )
@@ -97,6 +130,29 @@ def test_the_number_of_workers_changes_nothing(tmp_path, env, policy, options):
     assert alone.meta["drawn"] == together.meta["drawn"]
     assert srl.collect(env, 30, policy, seed=1, **options).equals(alone)
     assert not srl.collect(env, 30, policy, seed=2, **options).equals(alone)
+
+
+def test_a_class_is_made_with_the_environment_it_plays():
+    env = gym.make("CartPole-v1")
+    by_class = srl.collect(env, 10, Upright, seed=4)
+    assert by_class.equals(srl.collect(env, 10, Upright(env), seed=4))
+    assert by_class.meta["policy"] == "Upright"
+    noisy = srl.collect(env, 10, partial(Upright, noise=0.5), seed=4)
+    assert noisy.meta["policy"] == "Upright(noise=0.5)"
+    assert noisy.steps < by_class.steps / 2
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_memory_does_not_grow_with_the_episodes(tmp_path, workers):
+    """24 episodes of 8 MB on their way to disk: few of them are in memory at any time."""
+    tracemalloc.start()
+    try:
+        data = srl.collect(Large, 24, workers=workers, out=tmp_path / "data", progress=False)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert data.observations.nbytes > 190e6
+    assert peak < (80e6 if workers == 1 else 160e6)
 
 
 @given(

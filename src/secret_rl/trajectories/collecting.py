@@ -12,6 +12,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
 from secret_rl.progress import Tick, progress_bar
 from secret_rl.trajectories.building import annotation_names, env_meta
+from secret_rl.trajectories.policies import policy_name
 from secret_rl.trajectories.selection import Selection
 from secret_rl.trajectories.sources import CompiledSource, EnvSource, Source, VectorSource
 from secret_rl.trajectories.store import StoreError, StoreWriter, check_target, load
@@ -45,7 +46,9 @@ def collect(
         env: An id, an environment, a vector environment, or a function that makes an environment.
         episodes: How many to keep.
         policy: ``"random"``, a callable of ``(observation)`` or ``(observation, rng)``, or a Stable-Baselines3
-            model. With a vector env it is given batches.
+            model. With a vector env it is given batches. A policy that needs its environment is given as its class,
+            or as ``functools.partial(its class, option=...)``: it is made as ``policy(env)`` in each process that
+            plays. A callable with a method ``begin(seed)`` is told of each episode's start.
         seed: Decides everything; each episode has a seed of its own derived from it, kept in
             ``episode_annotations["seed"]``, with which ``env.reset`` gives the same episode again.
         success_share: Keep rolling out until this share of the kept episodes (and of every prefix of them)
@@ -80,7 +83,7 @@ def collect(
         source = _source(made, make_env, policy, seed, workers, annotations, max_episode_steps)
         meta = {
             **env_meta(made),
-            "policy": policy if isinstance(policy, str) else type(policy).__name__,
+            "policy": policy_name(policy),
             "seed": int(seed),
             "success_share": success_share,
             "episodes": episodes,

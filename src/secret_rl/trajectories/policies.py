@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -20,15 +21,19 @@ class Policy(Protocol):
         """The action to take."""
 
 
-def as_policy(policy: Any, action_space: gym.Space[Any]) -> Policy:
-    """``"random"``, a Stable-Baselines3 model, or a callable of ``(observation)`` or ``(observation, rng)``.
+def as_policy(policy: Any, env: Any) -> Policy:
+    """``"random"``, a Stable-Baselines3 model, a callable of ``(observation)`` or ``(observation, rng)``, or its class.
 
-    A callable with a ``begin(seed)`` method is told the start of each episode.
+    A callable with a ``begin(seed)`` method is told the start of each episode. A class (or ``functools.partial`` of
+    one) stands for ``policy(env)``: a policy that looks into its environment is so made wherever that is, in this
+    process or in a worker.
     """
+    if _class_of(policy) is not None:
+        policy = policy(env)
     if isinstance(policy, str):
         if policy != "random":
             raise ValueError(f'policy must be "random", a callable or a Stable-Baselines3 model, got {policy!r}')
-        return _RandomPolicy(action_space)
+        return _RandomPolicy(env.action_space)
     if hasattr(policy, "predict"):
         return _Predictor(policy)
     if callable(policy):
@@ -36,6 +41,23 @@ def as_policy(policy: Any, action_space: gym.Space[Any]) -> Policy:
     raise TypeError(
         f'policy must be "random", a callable or an object with predict(observation), got {type(policy).__name__}'
     )
+
+
+def policy_name(policy: Any) -> str:
+    """What ``meta`` says of a policy; the arguments of a ``functools.partial`` are part of it."""
+    if isinstance(policy, str):
+        return policy
+    made = _class_of(policy)
+    if made is None:
+        return type(policy).__name__
+    options = policy.keywords if isinstance(policy, partial) else {}
+    return made.__name__ + (f"({', '.join(f'{k}={v!r}' for k, v in options.items())})" if options else "")
+
+
+def _class_of(policy: Any) -> type | None:
+    """The class that a policy stands for, to be made with an environment; None if it is made already."""
+    made = policy.func if isinstance(policy, partial) else policy
+    return made if isinstance(made, type) else None
 
 
 class _RandomPolicy:

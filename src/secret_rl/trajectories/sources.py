@@ -5,10 +5,12 @@ alone (but for vector envs, which keep their own time), so the blocks, the worke
 between change nothing.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from multiprocessing import get_context
 from typing import Any, Protocol
 
@@ -19,14 +21,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from secret_rl.trajectories.building import EpisodeBuilder, pack
-from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.nested import map_arrays, named_arrays
 from secret_rl.trajectories.policies import Policy, as_policy
 from secret_rl.trajectories.selection import Selection
 from secret_rl.trajectories.types import Trajectories
 
 _BLOCK_BYTES = 16 << 20
 _SCAN = 1 << 16
-_EPISODES_PER_TASK = 4
+_EPISODES_PER_TASK = 4  # fewer where they are long or show pictures, so that a task stays below _BLOCK_BYTES
+_TASKS_PER_WORKER = 2  # one to play and one to wait for it
 
 
 class Source(Protocol):
@@ -126,30 +129,44 @@ class EnvSource:
     ) -> None:
         self._env, self._make_env, self._policy = env, make_env, policy
         self._seed, self._workers = seed, workers
-        self._roller = _Roller(env, as_policy(policy, env.action_space), annotations, max_episode_steps)
+        self._roller = _Roller(env, as_policy(policy, env), annotations, max_episode_steps)
         self._settings = (annotations, max_episode_steps)
 
     def blocks(self, selection: Selection) -> Iterator[Trajectories]:
-        """Roll out blocks of episodes and keep what the selection wants."""
+        """Roll out episodes in the order of their draws and keep what the selection wants."""
+        if selection.complete:  # an interrupted collection that lacked its last touch only
+            return
         with ExitStack() as stack:
             pool = stack.enter_context(self._pool()) if self._workers > 1 else None
-            while not selection.complete:
-                count = _EPISODES_PER_TASK * self._workers * 2
-                if selection.success_share is None:
-                    count = min(count, selection.episodes - selection.kept)
-                seeds = episode_seeds(self._seed, selection.drawn, count).tolist()
-                tasks = [seeds[i : i + _EPISODES_PER_TASK] for i in range(0, count, _EPISODES_PER_TASK)]
-                try:
-                    rolled = pool.map(_roll_in_worker, tasks) if pool else map(self._roller, tasks)
-                    episodes = [episode for task in rolled for episode in task]
-                except BrokenProcessPool as broken:
-                    raise RuntimeError(
-                        f"a worker process died ({self._workers} were asked for). Workers import the main script: put "
-                        'the call under if __name__ == "__main__":, or use workers=1 to see the error itself'
-                    ) from broken
-                kept = selection.choose(_successes(episodes))
-                if len(kept):
-                    yield self._roller.pack([episodes[i] for i in kept])
+            try:
+                for episodes in self._rolled(pool, selection):
+                    kept = selection.choose(_successes(episodes))
+                    if len(kept):
+                        yield self._roller.pack([episodes[i] for i in kept])
+                    if selection.complete:
+                        return
+            except BrokenProcessPool as broken:
+                raise RuntimeError(
+                    f"a worker process died ({self._workers} were asked for). Workers import the main script: put "
+                    'the call under if __name__ == "__main__":, or use workers=1 to see the error itself'
+                ) from broken
+            finally:
+                if pool is not None:
+                    pool.shutdown(wait=False, cancel_futures=True)  # draws beyond the last one kept
+
+    def _rolled(self, pool: Executor | None, selection: Selection) -> Iterator[list[dict[str, Any]]]:
+        """Draws in their order, a task at a time; so many are under way at once that memory is bounded."""
+        drawn, count = selection.drawn, 1  # the first tell how large they are
+        last = 2**63 if selection.success_share is not None else drawn + selection.episodes - selection.kept
+        under_way: deque[Callable[[], list[dict[str, Any]]]] = deque()
+        while drawn < last or under_way:
+            while drawn < last and len(under_way) < (_TASKS_PER_WORKER * self._workers if pool else 1):
+                seeds = episode_seeds(self._seed, drawn, min(count, last - drawn)).tolist()
+                under_way.append(pool.submit(_roll_in_worker, seeds).result if pool else partial(self._roller, seeds))
+                drawn += len(seeds)
+            episodes = under_way.popleft()()
+            count = int(np.clip(_BLOCK_BYTES * len(episodes) // _bytes(episodes), 1, _EPISODES_PER_TASK))
+            yield episodes
 
     def _pool(self) -> AbstractContextManager[Executor]:
         if self._make_env is None:
@@ -201,7 +218,7 @@ def _start_worker(recipe: bytes) -> None:
     global _worker_roller
     make_env, policy, annotations, limit = cloudpickle.loads(recipe)
     env = make_env()
-    _worker_roller = _Roller(env, as_policy(policy, env.action_space), annotations, limit)
+    _worker_roller = _Roller(env, as_policy(policy, env), annotations, limit)
 
 
 def _roll_in_worker(seeds: list[int]) -> list[dict[str, Any]]:
@@ -217,7 +234,7 @@ class VectorSource:
 
     def __init__(self, envs: VectorEnv[Any, Any, Any], policy: Any, seed: int, annotations: tuple[str, ...]) -> None:
         self._envs, self._seed, self._annotations = envs, seed, annotations
-        self._policy = as_policy(policy, envs.action_space)
+        self._policy = as_policy(policy, envs)
         self._mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
 
     def blocks(self, selection: Selection) -> Iterator[Trajectories]:
@@ -271,6 +288,10 @@ class VectorSource:
                 observations, infos = envs.reset(options={"reset_mask": over})
                 for i in np.flatnonzero(over).tolist():
                     current[i] = EpisodeBuilder(_row(observations, i), _row_info(infos, i), self._annotations)
+
+
+def _bytes(episodes: list[dict[str, Any]]) -> int:
+    return sum(a.nbytes for episode in episodes for _, a in named_arrays("", episode["observations"])) or 1
 
 
 def _successes(episodes: list[dict[str, Any]]) -> NDArray[np.bool_]:

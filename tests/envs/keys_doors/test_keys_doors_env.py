@@ -193,6 +193,19 @@ def test_collecting_with_a_wanderer_is_the_same_each_time(make):
     assert first.equals(again)
 
 
+def test_wanderers_in_workers_play_the_same_episodes(make):
+    options = {"preset": "dmlab-like", "size": (40, 30), "max_steps": 60}
+    alone, shared = (
+        srl.collect(ID, 6, Wanderer, seed=3, env_options=options, workers=workers, progress=False) for workers in (1, 2)
+    )
+    assert shared.equals(alone)
+    assert shared.observations.shape == (360, 30, 40, 3) and shared.states.shape == (360, 3)
+    assert shared.annotations.keys() == {"key_picked", "door_opened", "goal_reached", "held_key", "position"}
+    assert shared.annotations["key_picked"].any()
+    env = make(**options)
+    assert shared.equals(srl.collect(env, 6, Wanderer(env), seed=3, progress=False))
+
+
 def test_the_wanderer_goes_to_closed_doors_too(make):
     """It stands before doors that stay closed, and opens some."""
     env = make("dmlab-like", max_steps=400)

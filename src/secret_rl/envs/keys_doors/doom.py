@@ -85,16 +85,16 @@ class Engine:
                 self._game = None
                 guard.clear(self._instance)
         if self._folder is not None:
-            self._remove()
+            self._end()
             self._folder = self._wad = None
 
     def _start(self, textmap: bytes) -> None:
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="secret-rl-doom-"))
-        self._remove = weakref.finalize(self, _remove, folder, os.getpid())  # also without close()
-        self._wad = Wad(folder / "keys_doors.wad", self._capacity)
-        self._wad.put(textmap)
         vizdoom = _vizdoom()
         game = vizdoom.DoomGame()
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="secret-rl-doom-"))
+        self._end = weakref.finalize(self, _end, game, folder, os.getpid())  # also without close()
+        self._wad = Wad(folder / "keys_doors.wad", self._capacity)
+        self._wad.put(textmap)
         game.set_vizdoom_path(_launcher(folder, str(Path(vizdoom.__file__).with_name("vizdoom"))))
         game.set_doom_config_path(str(folder / "vizdoom.ini"))
         game.set_doom_scenario_path(str(self._wad.path))
@@ -186,9 +186,10 @@ def resolution(size: tuple[int, int]) -> tuple[Any, int]:
     raise ValueError(f"the engine draws no pictures of size {size} (width, height): near are {nearest}")
 
 
-def _remove(folder: Path, owner: int) -> None:
-    """Remove the folder, unless this is a fork of the process that plays from it."""
+def _end(game: Any, folder: Path, owner: int) -> None:
+    """End the engine and remove its folder, unless this is a fork of the process that plays."""
     if os.getpid() == owner:
+        game.close()  # first: it writes into its folder as it ends
         shutil.rmtree(folder, ignore_errors=True)
 
 

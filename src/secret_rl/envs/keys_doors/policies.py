@@ -1,9 +1,11 @@
 """Players that know the true map: a solver, a wanderer whose failures make credit learnable, and random play.
 
-Each is a function of the observation, bound to the environment it plays, as ``secret_rl.collect`` takes them::
+Each is a function of the observation, bound to the environment it plays. ``secret_rl.collect`` takes their classes,
+too, and binds them to the environment of each worker::
 
     env = gym.make("secret_rl/KeysDoors-v0", preset="3x3")
     data = secret_rl.collect(env, 100, Wanderer(env))
+    data = secret_rl.collect("secret_rl/KeysDoors-v0", 100, Wanderer, workers=8)
 """
 
 from abc import ABC, abstractmethod
