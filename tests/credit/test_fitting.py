@@ -186,18 +186,18 @@ def test_warnings_point_at_the_line_that_called_fit(cues):
 def test_the_weight_of_zeros_is_searched_where_rewards_have_one_sign(cues, kinds):
     report = Secret(**TINY).fit(cues(40, kinds=kinds)).report
     assert tuple(entry["zero_weight"] for entry in report.weight_search) == SEARCHED_ZERO_WEIGHTS
-    best = max(report.weight_search, key=lambda entry: entry["history_gain"])
+    best = max(report.weight_search, key=lambda entry: entry["put_right"])
     low, _, high = CLASS_WEIGHTS["paper"]
     assert report.class_weights == (low, best["zero_weight"], high)
 
 
 @pytest.mark.usefixtures("quick", "silent")
-def test_the_search_takes_the_weight_with_the_largest_history_gain(cues, monkeypatch):
+def test_the_search_takes_the_weight_with_the_largest_share_put_right(cues, monkeypatch):
     gains = dict(zip(SEARCHED_ZERO_WEIGHTS, (0.1, 0.2, 0.4, 0.3), strict=True))
     monkeypatch.setattr(fitting.Fitting, "_trial", lambda self, weights: gains[weights[1]])
     report = Secret(**TINY).fit(cues(40, kinds=(1, 0))).report
     assert report.class_weights[1] == SEARCHED_ZERO_WEIGHTS[2]
-    assert [entry["history_gain"] for entry in report.weight_search] == list(gains.values())
+    assert [entry["put_right"] for entry in report.weight_search] == list(gains.values())
 
 
 @pytest.mark.usefixtures("quick", "silent")

@@ -51,7 +51,7 @@ class FitReport:
     curve: tuple[dict[str, Any], ...] = ()
     """Training and validation loss and accuracy along the way."""
     weight_search: tuple[dict[str, float], ...] = ()
-    """History gain of each w(0) that was tried."""
+    """Of what is wrong without the past, the share that it puts right, with each w(0) that was tried."""
 
     @property
     def collapsed(self) -> bool:

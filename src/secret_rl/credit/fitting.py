@@ -1,5 +1,6 @@
 """Fitting the reward predictor so that it never silently fails."""
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +32,8 @@ from secret_rl.progress import Tick
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
-_TIE = 0.005  # validation accuracies this close are alike: the later weights, whose attention is sharper, are kept
+_TIE = 0.005  # shares of mistakes this close are alike: the later weights, whose attention is sharper, are kept
+_RELATIVE_TIE = 0.1  # or this close in proportion, where rewards of one sign stand out from many zeros
 _JUDGED_AT = 0.6  # share of the updates after which an attempt may stop early, or be given up as stuck
 _STUCK = 0.3  # share of what the memoryless predictor gets wrong that the past must put right
 _TRIAL_UPDATES, _TRIAL_BATCH = 800, 64
@@ -71,9 +73,12 @@ class Fitting:
         """Fit, restarting where a class is never predicted; say so if that does not help."""
         started = time.perf_counter()
         counts = check_rewards(self.data)
+        self._both_signs = bool(counts[0] and counts[2])
         self.tokens = Tokens.of(self.data).near(self.device)
         self.train_episodes, self.validation_episodes = self.data.split_indices(self.options.validation, seed=self.seed)
-        check_held_out(counts, self.data, _rows_of(self.tokens, self.validation_episodes))
+        held_out = _rows_of(self.tokens, self.validation_episodes)
+        check_held_out(counts, self.data, held_out)
+        self._held_out_counts = np.bincount(np.sign(self.tokens.rewards[held_out]).astype(np.int64) + 1, minlength=3)
         self.train_episodes = self.tokens.with_rare_repeated(self.train_episodes)
         state = self.checkpoint.state
         self.curve, self.search = list(state.get("curve", [])), list(state.get("search", []))
@@ -82,7 +87,7 @@ class Fitting:
         best = self._best_so_far()
         while True:
             outcome = self._attempt(attempt, weights)
-            if best is None or outcome.confusion.balanced_accuracy > best.confusion.balanced_accuracy:
+            if best is None or self._mistakes(outcome.confusion, weights) < self._mistakes(best.confusion, weights):
                 best = outcome
             attempt += 1
             if not self._stuck(outcome.confusion, weights) or attempt > self.options.restarts:
@@ -145,14 +150,14 @@ class Fitting:
         return weights if negative and positive else self._searched(weights)
 
     def _searched(self, weights: Weights) -> Weights:
-        """With the w(0) whose history gain is the largest."""
+        """With the w(0) at which the past puts right most of what is wrong without it."""
         for number, zero in enumerate(SEARCHED_ZERO_WEIGHTS):
             self.tick(f"trying w(0) = {zero:g}", number, len(SEARCHED_ZERO_WEIGHTS))
-            self.search.append({"zero_weight": zero, "history_gain": self._trial(weights._replace(zero=zero))})
-        return weights._replace(zero=max(self.search, key=lambda entry: entry["history_gain"])["zero_weight"])
+            self.search.append({"zero_weight": zero, "put_right": self._trial(weights._replace(zero=zero))})
+        return weights._replace(zero=max(self.search, key=lambda entry: entry["put_right"])["zero_weight"])
 
     def _trial(self, weights: Weights) -> float:
-        """The history gain of a short training with these weights."""
+        """The share of mistakes that the past puts right after a short training with these weights."""
         updates = min(_TRIAL_UPDATES, self.options.planned_steps(len(self.data)))
         options = replace(
             self.options, steps=updates, batch_size=min(_TRIAL_BATCH, self.options.batch_size), looking_cost=0.0
@@ -161,8 +166,8 @@ class Fitting:
             self._new_model(0), self.tokens, self.train_episodes, weights, options, self.seed, self.device
         )
         trainer.train(updates)
-        confusion = trainer.evaluate(self.validation_episodes).confusion
-        return confusion.balanced_accuracy - self._memoryless(weights).balanced_accuracy
+        alone = self._mistakes(self._memoryless(weights), weights)
+        return 1 - self._mistakes(trainer.evaluate(self.validation_episodes).confusion, weights) / max(alone, 1e-9)
 
     def _attempt(self, attempt: int, weights: Weights) -> "_Outcome":
         """Train from one initialisation: the predictions and weights of the best look at the validation data."""
@@ -172,21 +177,21 @@ class Fitting:
             self._new_model(attempt), self.tokens, self.train_episodes, weights, options,
             self.seed + 7919 * attempt, self.device,
         )  # fmt: skip
-        best_accuracy, kept, kept_counts, kept_step, waited = 0.0, trainer.state(), np.zeros((3, 3), int), 0, 0
+        fewest, kept, kept_counts, kept_step, waited = math.inf, trainer.state(), np.zeros((3, 3), int), 0, 0
         over = False
         state = self.checkpoint.state
         if state.get("in_attempt") == attempt:
             trainer.restore(_required(self.checkpoint.load("current")), state["step"])
             kept, kept_counts = _required(self.checkpoint.load("best")), np.array(state["kept_counts"])
-            best_accuracy, kept_step, waited = state["best_accuracy"], state["kept_step"], state["waited"]
+            fewest, kept_step, waited = state["fewest_mistakes"], state["kept_step"], state["waited"]
             over = state["over"]
         while trainer.step < options.steps and not over:
             loss = trainer.train(min(options.evaluate_every, options.steps - trainer.step))
             evaluation = trainer.evaluate(self.validation_episodes)
-            accuracy = evaluation.confusion.balanced_accuracy
-            waited = 0 if accuracy > best_accuracy + _TIE else waited + 1
-            best_accuracy = max(best_accuracy, accuracy)
-            if accuracy >= best_accuracy - _TIE:
+            mistakes = self._mistakes(evaluation.confusion, weights)
+            waited = 0 if not self._alike(fewest, mistakes) else waited + 1
+            fewest = min(fewest, mistakes)
+            if self._alike(mistakes, fewest):
                 kept, kept_counts, kept_step = trainer.state(), evaluation.confusion.counts, trainer.step
             self.curve.append(
                 {
@@ -208,7 +213,7 @@ class Fitting:
                     "attempt": attempt,
                     "in_attempt": attempt,
                     "step": trainer.step,
-                    "best_accuracy": best_accuracy,
+                    "fewest_mistakes": fewest,
                     "kept_counts": kept_counts.tolist(),
                     "kept_step": kept_step,
                     "waited": waited,
@@ -222,8 +227,25 @@ class Fitting:
 
     def _stuck(self, confusion: Confusion, weights: Weights) -> bool:
         """Whether a class is never predicted, or the past hardly helps: the plateaus that training starts on."""
-        alone = self._memoryless(weights).balanced_accuracy
-        return bool(confusion.never_predicted) or confusion.balanced_accuracy < alone + _STUCK * (1 - alone)
+        alone = self._mistakes(self._memoryless(weights), weights)
+        return bool(confusion.never_predicted) or self._mistakes(confusion, weights) > (1 - _STUCK) * alone
+
+    def _mistakes(self, confusion: Confusion, weights: Weights) -> float:
+        """The share of mistakes: the mean over classes, or where rewards have one sign, of all the weight of the loss.
+
+        With both signs, telling them apart is the task. With one, it is to tell rewards from zeros that look like
+        them: a mean over classes would hardly notice those few zeros.
+        """
+        if self._both_signs:
+            return 1 - confusion.balanced_accuracy
+        mass = self._held_out_counts * np.array(weights)
+        return float((mass * (1 - np.nan_to_num(confusion.accuracy))).sum() / mass.sum())
+
+    def _alike(self, mistakes: float, fewest: float) -> bool:
+        """Whether a share of mistakes is hardly larger than the smallest."""
+        if self._both_signs:
+            return mistakes <= fewest + _TIE
+        return mistakes <= fewest * (1 + _RELATIVE_TIE)
 
     def _memoryless(self, weights: Weights) -> Confusion:
         """Predictions without access to earlier steps, of a model trained with these weights."""

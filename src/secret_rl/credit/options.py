@@ -57,8 +57,8 @@ class TrainingOptions:
     """How the predictor is trained. The paper names only the loss; the rest is ours."""
 
     class_weights: str | tuple[float, float, float] = "auto"
-    """w(-1), w(0), w(1); "paper" for the printed ones; "auto" balances the signs and searches w(0) for the largest
-    history gain, unless both signs occur and the paper's w(0) already makes use of the past."""
+    """w(-1), w(0), w(1); "paper" for the printed ones; "auto" balances the signs and searches the w(0) at which the
+    past puts right most mistakes, unless both signs occur and the paper's w(0) already makes use of the past."""
     steps: int | None = None
     """Updates at most; None: 45 times the square root of the number of trajectories, from 600 to 5,000."""
     batch_size: int = 256
