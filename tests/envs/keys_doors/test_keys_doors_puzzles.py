@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import assume, example, given, reject
+from hypothesis import strategies as st
 
 from secret_rl.envs.keys_doors import PRESETS, Door, Key, Puzzle, PuzzleOptions, WorldOptions, draw_map, generate, plan
 from secret_rl.envs.keys_doors.acs import behavior
@@ -20,7 +22,9 @@ from secret_rl.envs.keys_doors.textmap import most_text, textmap, walls
 from secret_rl.envs.keys_doors.wad import Wad
 
 FULL = PuzzleOptions(4, 4, core=3, traps=3, red_herrings=1, unopenable_doors=4)
-SOME = {**PRESETS, "2x2 two doors": replace(PRESETS["2x2-easy"], core=2), "4x4 full": FULL}
+ALL_COLOURS = replace(PRESETS["dmlab-like"], core=3, easy_extra=1)  # the easy extra shares the red herring's
+EXTRA = PuzzleOptions(3, 3, core=2, traps=1, red_herrings=1, easy_extra=1, extra_openable_doors=1)
+SOME = {**PRESETS, "2x2 two doors": replace(PRESETS["2x2-easy"], core=2), "4x4 full": FULL, "3x3 extra": EXTRA}
 
 
 def puzzles(name, count=60):
@@ -35,20 +39,84 @@ def test_the_shortest_solution_is_the_core(name):
         assert plan(puzzle) == [*steps, ("goal", 0)]
 
 
-@pytest.mark.parametrize("name", SOME)
-def test_puzzles_hold_what_was_asked_for(name):
-    options = SOME[name]
-    for puzzle in puzzles(name):
-        core = puzzle.core
-        assert options.core == core or options.core[0] <= core <= options.core[1]
-        keys, doors = Counter(k.colour for k in puzzle.keys), Counter(d.colour for d in puzzle.doors)
-        assert sum(n for colour, n in doors.items() if colour not in keys) == options.unopenable_doors
-        useless = sum(n for colour, n in keys.items() if colour not in doors)
-        assert useless <= options.most("useless_keys")
-        opened_with_core = sum(doors[k.colour] for k in puzzle.keys[:core])
-        assert opened_with_core == core + options.traps
-        assert len(keys) == len(puzzle.keys) - max(0, useless - 1)
-        assert len(puzzle.doors) == core + options.traps + options.red_herrings + options.unopenable_doors
+@st.composite
+def options(draw):
+    rows, columns = draw(st.integers(2, 4)), draw(st.integers(2, 4))
+    counts = {
+        "core": draw(st.integers(1, 4)),
+        "traps": draw(st.integers(0, 1)),  # with a core of 1 they all lie at the start, which has few walls
+        "red_herrings": draw(st.integers(0, 1)),
+        "easy_extra": draw(st.sampled_from([0, 1, (0, 1)])),
+        "extra_openable_doors": (0, draw(st.integers(0, 3))),
+        "unopenable_doors": draw(st.integers(0, 2)),
+        "useless_keys": (0, draw(st.integers(0, 2))),
+    }
+    try:
+        made = PuzzleOptions(rows, columns, **counts)
+    except ValueError:  # more than the grid or the colours allow
+        reject()
+    assume(made.core + made.traps + made.red_herrings + made.most("easy_extra") + 3 < rows * columns)  # room to spare
+    return made
+
+
+def within(count, bounds):
+    return bounds == count if isinstance(bounds, int) else bounds[0] <= count <= bounds[1]
+
+
+@given(options(), st.integers(0, 2**63))
+@example(ALL_COLOURS, 0)
+def test_puzzles_hold_what_was_asked_for(asked, seed):
+    puzzle = generate(asked, seed)
+    keys, doors = Counter(k.colour for k in puzzle.keys), Counter(d.colour for d in puzzle.doors)
+    assert asked.core == puzzle.core
+    assert sum(n for colour, n in doors.items() if colour not in keys) == asked.unopenable_doors
+    assert within(sum(n for colour, n in keys.items() if colour not in doors), asked.useless_keys)
+    core = [key.colour for key in puzzle.keys[: puzzle.core]]
+    assert [door.colour for door in puzzle.doors[: puzzle.core]] == core
+    assert all(keys[colour] == 1 for colour in core)
+    # A door that leads to a room of its own makes the rooms a tree; each one more joins two that are there.
+    opened = [door for door in puzzle.doors if door.colour in keys]
+    reached = reach(puzzle, sum(1 << puzzle.doors.index(door) for door in opened), puzzle.rooms[0])
+    further = len(opened) - (len(reached) - 1)
+    assert within(further, asked.extra_openable_doors)
+    easy = len(reached) - 1 - asked.core - asked.traps - asked.red_herrings
+    assert within(easy, asked.easy_extra)
+    if easy:
+        key, door = (
+            puzzle.keys[asked.core + asked.red_herrings],
+            puzzle.doors[asked.core + asked.traps + asked.red_herrings],
+        )
+        assert key.colour == door.colour not in core
+        assert room_of(key.cell) == puzzle.rooms[0] in door.rooms
+
+
+@given(options(), st.integers(0, 2**63))
+@example(ALL_COLOURS, 0)
+def test_every_core_step_is_needed(asked, seed):
+    """The core is the shortest solution, and without any one of its keys or doors there is no solution at all."""
+    puzzle = generate(asked, seed)
+    steps = [move for step in range(puzzle.core) for move in (("key", step), ("door", step))]
+    assert plan(puzzle) == [*steps, ("goal", 0)]
+    for step in range(puzzle.core):
+        for kind in ("keys", "doors"):
+            things = list(getattr(puzzle, kind))
+            things[step] = replace(things[step], colour=0)  # a key that opens nothing, a door that nothing opens
+            assert plan(replace(puzzle, **{kind: tuple(things)})) is None
+
+
+def test_optional_parts_come_in_some_maps_and_not_in_others():
+    found = [(len(p.keys) - p.core, len(p.doors) - p.core) for p in puzzles("dmlab-like", 200)]
+    doors = Counter(doors - 1 - 1 - 2 for _, doors in found)  # less the trap, the red herring, the unopenable ones
+    assert doors.keys() == {0, 1, 2} and min(doors.values()) > 30  # easy extra and openable: neither, one, both
+    assert {keys for keys, _ in found} == {1, 2, 3}
+
+
+def test_maps_without_a_place_for_a_further_door_go_without_or_say_so():
+    """With four rooms in a ring any fourth door would be a way around a core step."""
+    ring = PuzzleOptions(2, 2, core=3, extra_openable_doors=(0, 1))
+    assert all(len(generate(ring, seed).doors) == 3 for seed in range(10))
+    with pytest.raises(ValueError, match="no puzzle with .*extra_openable_doors=1"):
+        generate(replace(ring, extra_openable_doors=1), 0)
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -157,6 +225,11 @@ def test_maps_are_drawn_without_an_engine():
         ({"rows": 2, "columns": 2, "core": 1, "unopenable_doors": 4}, "only 4 walls"),
         ({"core": 4, "red_herrings": 1, "unopenable_doors": 1}, "6 colours"),
         ({"core": 1, "useless_keys": 9}, "useless keys"),
+        ({"easy_extra": 2}, "easy_extra must be an integer from 0 to 1"),
+        ({"core": 4, "unopenable_doors": 1, "easy_extra": 1}, "6 colours"),
+        ({"rows": 2, "columns": 2, "easy_extra": 1}, "1 easy extras"),
+        ({"rows": 1, "columns": 5, "core": 1, "extra_openable_doors": 1}, "two rows and two columns"),
+        ({"rows": 2, "columns": 2, "core": 1, "extra_openable_doors": 4}, "only 4 walls"),
         ({"core": 0}, "core must be an integer from 1"),
         ({"core": (3, 1)}, "least <= most"),
         ({"core": (1, 2, 3)}, "least, most"),

@@ -49,6 +49,8 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
         core: Count | None = None,
         traps: Count | None = None,
         red_herrings: Count | None = None,
+        easy_extra: Count | None = None,
+        extra_openable_doors: Count | None = None,
         unopenable_doors: Count | None = None,
         useless_keys: Count | None = None,
         size: tuple[int, int] = (160, 120),
@@ -68,6 +70,8 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
             "core": core,
             "traps": traps,
             "red_herrings": red_herrings,
+            "easy_extra": easy_extra,
+            "extra_openable_doors": extra_openable_doors,
             "unopenable_doors": unopenable_doors,
             "useless_keys": useless_keys,
         }

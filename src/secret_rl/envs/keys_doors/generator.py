@@ -21,20 +21,35 @@ from secret_rl.envs.keys_doors.puzzle import (
 )
 
 ATTEMPTS = 1000
+_GIVE_WAY = 50  # attempts after which a map does without extra doors, if it may
+
+_COUNTS = (
+    "core",
+    "traps",
+    "red_herrings",
+    "unopenable_doors",
+    "useless_keys",
+    "easy_extra",
+    "extra_openable_doors",
+)
 
 T = TypeVar("T")
 
 
 def generate(options: PuzzleOptions, seed: int) -> Puzzle:
-    """The puzzle of ``seed``: the core, then traps, red herrings, unopenable doors and useless keys.
+    """The puzzle of ``seed``: the core, then what is beside it.
 
     >>> puzzle = generate(PuzzleOptions(rows=2, columns=2, core=2), seed=7)
     >>> len(puzzle.keys), len(puzzle.doors), puzzle == generate(PuzzleOptions(rows=2, columns=2, core=2), seed=7)
     (2, 2, True)
     """
     rng = np.random.default_rng(seed)
-    for _ in range(ATTEMPTS):
-        puzzle = _Draft(options, rng).finished()
+    spans = {name: span(getattr(options, name)) for name in _COUNTS}
+    counts = {name: int(rng.integers(least, most + 1)) for name, (least, most) in spans.items()}
+    for attempt in range(ATTEMPTS):
+        if attempt == _GIVE_WAY:
+            counts["extra_openable_doors"] = spans["extra_openable_doors"][0]
+        puzzle = _Draft(options, counts, rng).finished()
         if puzzle is not None:
             return puzzle
     raise ValueError(
@@ -49,8 +64,8 @@ class _Full(Exception):
 class _Draft:
     """A puzzle in the making: rooms and what they hold, before cells are chosen."""
 
-    def __init__(self, options: PuzzleOptions, rng: np.random.Generator) -> None:
-        self._options, self._rng = options, rng
+    def __init__(self, options: PuzzleOptions, counts: dict[str, int], rng: np.random.Generator) -> None:
+        self._options, self._counts, self._rng = options, counts, rng
         self.rooms: list[Room] = []
         self.held: dict[Room, int] = {}  # objects in each room
         self.keys: list[tuple[int, Room]] = []  # colour, room
@@ -76,12 +91,7 @@ class _Draft:
         return puzzle if plan(puzzle) is not None else None
 
     def _fill(self) -> int:
-        options = self._options
-        counts = {
-            name: int(self._rng.integers(least, most + 1))
-            for name in ("core", "traps", "red_herrings", "unopenable_doors", "useless_keys")
-            for least, most in [span(getattr(options, name))]
-        }
+        options, counts = self._options, self._counts
         colours = [int(colour) + 1 for colour in self._rng.permutation(len(COLOURS))]
         self._add_room((int(self._rng.integers(options.columns)), int(self._rng.integers(options.rows))))
         core = counts["core"]
@@ -97,10 +107,13 @@ class _Draft:
             self._add_key(colour, self.rooms[: core + 1])
             here, there = self._new_door(self.rooms[: core + 1])
             self.doors.append((colour, here, there))
-        if counts["unopenable_doors"]:
-            colour = colours.pop()
-            for _ in range(counts["unopenable_doors"]):
-                self._add_unopenable(colour)
+        unopenable = colours.pop() if counts["unopenable_doors"] else 0
+        if counts["easy_extra"]:
+            self._add_easy_extra(colours, core)
+        for _ in range(counts["extra_openable_doors"]):
+            self._add_openable(core)
+        for _ in range(counts["unopenable_doors"]):
+            self._add_unopenable(unopenable)
         if counts["useless_keys"] and colours:
             colour = colours.pop()
             for _ in range(counts["useless_keys"]):
@@ -131,11 +144,48 @@ class _Draft:
         self._add_room(there)
         return here, there
 
+    def _add_easy_extra(self, colours: list[int], core: int) -> None:
+        """A key and a door to a new room, both at the start; it shares a red herring's colour if no other is left."""
+        if not colours and len(self.keys) == core:
+            return
+        colour = colours.pop() if colours else self.keys[core][0]
+        self._add_key(colour, self.rooms[:1])
+        self.doors.append((colour, *self._new_door(self.rooms[:1])))
+
+    def _add_openable(self, core: int) -> None:
+        """A door of some key's colour between two rooms that have none, such that all core steps stay needed."""
+        colours = sorted({colour for colour, _ in self.keys})
+        doors = [(colour, *pair) for pair in self._unjoined() if pair[1] in self.held for colour in colours]
+        self.doors.append(self._one([door for door in doors if not self._shortcut(door, core)]))
+
+    def _shortcut(self, door: tuple[int, Room, Room], core: int) -> bool:
+        """Whether with this door some core door could stay closed, if keys were never spent nor lost.
+
+        They are, so this also refuses doors that would lead to no solution; those that pass are none for certain.
+        """
+        goal = self.rooms[core]
+        doors = [*self.doors, door]
+        return any(goal in self._reached(doors[:step] + doors[step + 1 :]) for step in range(core))
+
+    def _reached(self, doors: list[tuple[int, Room, Room]]) -> set[Room]:
+        """The rooms that one gets to from the start through doors whose colour lies in one of these rooms."""
+        rooms, before = {self.rooms[0]}, 0
+        while len(rooms) > before:
+            before = len(rooms)
+            colours = {colour for colour, room in self.keys if room in rooms}
+            for colour, *pair in doors:
+                if colour in colours and not rooms.isdisjoint(pair):
+                    rooms.update(pair)
+        return rooms
+
+    def _unjoined(self) -> list[tuple[Room, Room]]:
+        """Pairs of a room and a place beside it, room or not, that no door joins; pairs of rooms come both ways."""
+        joined = {frozenset(door[1:]) for door in self.doors}
+        return [(a, b) for a in self.rooms for b in self._beside(a) if frozenset((a, b)) not in joined]
+
     def _add_unopenable(self, colour: int) -> None:
         """A door between two rooms that have none, or to a new room that nothing else leads to."""
-        joined = {frozenset(door[1:]) for door in self.doors}
-        pairs = [(a, b) for a in self.rooms for b in self._beside(a) if frozenset((a, b)) not in joined]
-        here, there = self._one(pairs)
+        here, there = self._one(self._unjoined())
         if there not in self.held:
             self._add_room(there)
         self.doors.append((colour, here, there))

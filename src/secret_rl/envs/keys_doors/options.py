@@ -47,6 +47,12 @@ class PuzzleOptions:
     """Dead-end rooms whose door takes the key of a core door: opening one spends the key."""
     red_herrings: Count = 0
     """Dead-end rooms with a key and a door of their own colour."""
+    easy_extra: Count = 0
+    """0 or 1: a key in the start room and its door there, to a dead-end room; its colour is its own, or a red herring's
+    where colours are used up. A map that has neither has none if the count is a range."""
+    extra_openable_doors: Count = 0
+    """Further doors, of the colour of some key, between two rooms that are there; none is a way around a core step. A
+    map that has no place for one has fewer if the count is a range."""
     unopenable_doors: Count = 0
     """Doors of a colour that no key has."""
     useless_keys: Count = 0
@@ -59,6 +65,8 @@ class PuzzleOptions:
             ("core", 1, len(COLOURS)),
             ("traps", 0, None),
             ("red_herrings", 0, None),
+            ("easy_extra", 0, 1),  # the start room holds a core key and one more object
+            ("extra_openable_doors", 0, None),
             ("unopenable_doors", 0, None),
             ("useless_keys", 0, None),
         ):
@@ -73,15 +81,16 @@ class PuzzleOptions:
     def _check_rooms(self) -> None:
         rooms = self.rows * self.columns
         core, traps, herrings = self.most("core"), self.most("traps"), self.most("red_herrings")
-        needed = core + 1 + traps + herrings
+        easy, further = self.most("easy_extra"), self.most("extra_openable_doors")
+        needed = core + 1 + traps + herrings + easy
         if needed > rooms:
             raise ValueError(
-                f"{core} core doors, {traps} traps and {herrings} red herrings each lead to a room of their own: with "
-                f"the start {needed} rooms, but a {self.rows}x{self.columns} grid has {rooms}: "
+                f"{core} core doors, {traps} traps, {herrings} red herrings and {easy} easy extras each lead to a room "
+                f"of their own: with the start {needed} rooms, but a {self.rows}x{self.columns} grid has {rooms}: "
                 "use more rows or columns, or fewer doors"
             )
         walls = self.rows * (self.columns - 1) + self.columns * (self.rows - 1)
-        doors = needed - 1 + self.most("unopenable_doors")
+        doors = needed - 1 + further + self.most("unopenable_doors")
         if doors > MAX_THINGS:
             raise ValueError(f"{doors} doors, but the engine's scripts count up to {MAX_THINGS}: use fewer")
         if doors > walls:
@@ -89,7 +98,12 @@ class PuzzleOptions:
                 f"{doors} doors ({self.most('unopenable_doors')} of them unopenable), but only {walls} walls of a "
                 f"{self.rows}x{self.columns} grid lie between two rooms: use more rows or columns, or fewer doors"
             )
-        objects = core + herrings + self.most("useless_keys") + 1
+        if span(self.extra_openable_doors)[0] and min(self.rows, self.columns) < 2:
+            raise ValueError(
+                "extra_openable_doors join rooms that are there already, but those of a "
+                f"{self.rows}x{self.columns} grid are all joined: use two rows and two columns or more"
+            )
+        objects = core + herrings + easy + self.most("useless_keys") + 1
         if objects > MAX_PER_ROOM * needed:
             raise ValueError(
                 f"{objects - 1} keys and the goal, but {needed} rooms hold {MAX_PER_ROOM * needed} objects, "
@@ -102,11 +116,12 @@ class PuzzleOptions:
         useless = span(self.useless_keys)[0]  # a range gives way to the other parts where colours run out
         needed = self.most("core") + self.most("red_herrings")
         needed += (self.most("unopenable_doors") > 0) + (useless > 0)
+        needed += span(self.easy_extra)[0] if not self.most("red_herrings") else 0  # else it may share theirs
         if needed > len(COLOURS):
             raise ValueError(
-                f"core, red herrings, unopenable doors and useless keys need {needed} colours, but there are "
-                f"{len(COLOURS)}: {', '.join(COLOURS)}; use a shorter core or fewer red herrings, or a range such as "
-                "useless_keys=(0, 1)"
+                f"core, red herrings, an easy extra, unopenable doors and useless keys need {needed} colours, but "
+                f"there are {len(COLOURS)}: {', '.join(COLOURS)}; use a shorter core or fewer red herrings, or a range "
+                "such as useless_keys=(0, 1)"
             )
 
 
@@ -114,11 +129,18 @@ PRESETS = {
     "2x2-easy": PuzzleOptions(rows=2, columns=2, core=1),
     "3x3": PuzzleOptions(rows=3, columns=3, core=3),
     "dmlab-like": PuzzleOptions(
-        rows=3, columns=3, core=(1, 3), traps=1, red_herrings=1, unopenable_doors=2, useless_keys=(0, 1)
+        rows=3,
+        columns=3,
+        core=(1, 3),
+        traps=1,
+        red_herrings=1,
+        easy_extra=(0, 1),
+        extra_openable_doors=(0, 1),
+        unopenable_doors=2,
+        useless_keys=(0, 1),
     ),
 }
-"""Named puzzles; ``dmlab-like`` has the parts of DeepMind Lab's ``rooms_keys_doors_puzzle`` but for its optional extra
-doors that open."""
+"""Named puzzles; ``dmlab-like`` has the parts of DeepMind Lab's ``rooms_keys_doors_puzzle``."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +185,8 @@ class WorldOptions:
 def puzzle_options(preset: str, changes: dict[str, Any]) -> PuzzleOptions:
     """The preset, with some of its options changed.
 
-    >>> puzzle_options("2x2-easy", {"core": 2})
-    PuzzleOptions(rows=2, columns=2, core=2, traps=0, red_herrings=0, unopenable_doors=0, useless_keys=0)
+    >>> puzzle_options("2x2-easy", {"core": 2}) == PuzzleOptions(rows=2, columns=2, core=2)
+    True
     """
     if preset not in PRESETS:
         raise ValueError(f"no preset {preset!r}: use one of {', '.join(PRESETS)}, and options to change it")
