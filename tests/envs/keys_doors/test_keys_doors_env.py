@@ -262,7 +262,8 @@ def test_vector_environment_over_processes():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"size": (84, 84)}, "no pictures of size"),
+        ({"size": (84, 2000)}, "no picture as large as"),
+        ({"size": (7, 8)}, r"size\[0\] must be an integer of at least 8"),
         ({"preset": "4x4"}, "2x2-easy"),
         ({"rows": 2, "columns": 2, "core": 4}, "use more rows"),
         ({"frame_skip": 0}, "frame_skip"),

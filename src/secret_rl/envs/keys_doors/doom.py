@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.envs.keys_doors import guard
+from secret_rl.envs.keys_doors.shrinking import AreaMean, drawn_size
 from secret_rl.envs.keys_doors.wad import MAP, Wad
 
 FORWARD_SPEED = 30.0
@@ -23,7 +24,6 @@ FORWARD_SPEED = 30.0
 TURN = 3.0
 """Degrees a tic."""
 _WARM_UP = 10  # the first tics of a map take no input
-_LARGEST_SHRINK = 4
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Engine:
     """One engine, started with its first map, with its files in a folder of its own."""
 
     def __init__(self, size: tuple[int, int], capacity: int) -> None:
-        self._resolution, self._shrink = resolution(size)
+        drawn = drawn_size(size, _resolutions())
+        self._resolution = _resolutions()[drawn]
+        self._shrunk = AreaMean(drawn, size)
         self._capacity = capacity
         self._game: Any = None
         self._instance = ""
@@ -123,11 +125,7 @@ class Engine:
             self.close()
             raise RuntimeError("the engine ended its episode on its own: call reset() to begin another")
         x, y, angle, held, opened, taken, goal, key = state.game_variables.tolist()
-        frame = state.screen_buffer
-        if self._shrink > 1:
-            frame = shrunk(frame, self._shrink)
-        else:
-            frame = frame.copy()  # the engine draws the next one into the same memory
+        frame = self._shrunk(state.screen_buffer)  # a copy: the engine draws the next one into the same memory
         return Snapshot(frame, (x, y), angle, int(held), int(opened), int(taken), bool(goal), int(key) - 1)
 
     def _guarded(self, call: Any, *arguments: Any) -> None:
@@ -139,17 +137,6 @@ class Engine:
             if not isinstance(failed, Exception):
                 raise
             raise RuntimeError(f"the engine failed ({failed}): call reset() to start it again") from failed
-
-
-def shrunk(frame: NDArray[np.uint8], by: int) -> NDArray[np.uint8]:
-    """The mean of each block of ``by`` x ``by`` pixels. Rows are added first: sums over both at once take 12 times as
-    long."""
-    height, width = frame.shape[0] // by, frame.shape[1] // by
-    rows = frame.reshape(height, by, -1).sum(1, dtype=np.uint16).reshape(height, width, by, 3)
-    total = rows[:, :, 0]
-    for column in range(1, by):
-        total = total + rows[:, :, column]
-    return np.asarray(total // by**2, np.uint8)
 
 
 def _vizdoom() -> Any:
@@ -169,21 +156,6 @@ def _resolutions() -> dict[tuple[int, int], Any]:
     names = (name for name in dir(vizdoom.ScreenResolution) if name.startswith("RES_"))
     pairs = ((name, name[4:].split("X")) for name in names)
     return {(int(width), int(height)): getattr(vizdoom.ScreenResolution, name) for name, (width, height) in pairs}
-
-
-def resolution(size: tuple[int, int]) -> tuple[Any, int]:
-    """The engine's resolution for observations of ``size``, and how many pixels of it make one, along each side."""
-    width, height = size
-    for shrink in range(1, _LARGEST_SHRINK + 1):
-        found = _resolutions().get((width * shrink, height * shrink))
-        if found is not None:
-            return found, shrink
-    near = sorted(
-        ((w // k, h // k) for w, h in _resolutions() for k in range(1, _LARGEST_SHRINK + 1) if w % k == h % k == 0),
-        key=lambda other: abs(other[0] - width) + abs(other[1] - height),
-    )
-    nearest = ", ".join(map(str, dict.fromkeys(near[:6])))
-    raise ValueError(f"the engine draws no pictures of size {size} (width, height): near are {nearest}")
 
 
 def _end(game: Any, folder: Path, owner: int) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from secret_rl.checks import check_integer
 from secret_rl.envs.keys_doors.puzzle import COLOURS, MAX_THINGS
+from secret_rl.envs.keys_doors.shrinking import SMALLEST
 
 MAX_GRID = 5
 MAX_PER_ROOM = 2
@@ -148,7 +149,11 @@ class WorldOptions:
     """How a puzzle is seen, paid and timed."""
 
     size: tuple[int, int] = (160, 120)
-    """Width and height of the observation in pixels; the paper's agents see 160 x 120."""
+    """Width and height of the observation in pixels, from 8 x 8; the paper's agents see 160 x 120.
+
+    What the engine does not draw is averaged down from the nearest larger shape that it does: a picture of another
+    shape (84 x 84 comes from 160 x 120) is squeezed, never cropped. Wider shapes show more to the sides.
+    """
     frame_skip: int = 4
     """Engine tics (35 a second) for which an action is held."""
     hud: bool = False
@@ -168,8 +173,8 @@ class WorldOptions:
         if not isinstance(self.size, tuple | list) or len(self.size) != 2:
             raise TypeError(f"size must be (width, height), e.g. (160, 120), got {self.size!r}")
         object.__setattr__(self, "size", tuple(self.size))  # lists come from JSON
-        check_integer("size[0]", self.size[0], 1)
-        check_integer("size[1]", self.size[1], 1)
+        check_integer("size[0]", self.size[0], SMALLEST)
+        check_integer("size[1]", self.size[1], SMALLEST)
         check_integer("frame_skip", self.frame_skip, 1, 100)
         check_integer("max_steps", self.max_steps, 1)
         if not isinstance(self.hud, bool):
