@@ -90,35 +90,97 @@ def test_close_leaves_nothing_and_may_be_called_twice():
         env.unwrapped.reset()
 
 
-def test_a_dead_engine_is_reported_and_reset_starts_another():
+@pytest.mark.parametrize("noticed", ["step", "reset"])
+def test_a_dead_engine_is_reported_and_reset_starts_another(noticed):
     env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy", layout_seed=1)
     first, _ = env.reset()
     instance, folder = env.unwrapped.engine_traces
-    for line in left_behind(instance, folder):
-        if line.startswith("process"):
-            os.kill(int(line.split()[1]), signal.SIGKILL)
+    processes = [int(line.split()[1]) for line in left_behind(instance, folder) if line.startswith("process")]
+    for process in processes:
+        if noticed == "step" or "guard.py" not in Path(f"/proc/{process}/cmdline").read_text():
+            os.kill(process, signal.SIGKILL)
+    if noticed == "reset":  # the guard was spared: it clears up at once
+        assert_nothing_left(instance, folder)
     with pytest.raises(RuntimeError, match="call reset"):
-        env.step(0)
+        env.step(0) if noticed == "step" else env.reset()
     assert_nothing_left(instance, folder)
     again, _ = env.reset()
     assert (first == again).all()
     env.close()
 
 
-def test_workers_of_a_killed_vector_environment_clear_up():
-    code = """
-import gymnasium as gym, secret_rl, os, signal
-envs = gym.make_vec("secret_rl/KeysDoors-v0", 2, vectorization_mode="async", preset="2x2-easy")
+OPTIONS = 'preset="2x2-easy", size=(40, 30)'
+VECTORS = {
+    "gymnasium": f"""
+import gymnasium as gym, secret_rl, sys
+envs = gym.make_vec("secret_rl/KeysDoors-v0", 2, vectorization_mode="async", {OPTIONS})
 envs.reset(seed=0)
-engines = envs.get_attr("engine_traces")
-print(engines, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
+""",
+    "stable-baselines3": f"""
+import gymnasium as gym, sys
+from stable_baselines3.common.vec_env import SubprocVecEnv
+envs = SubprocVecEnv([lambda: gym.make("secret_rl:secret_rl/KeysDoors-v0", {OPTIONS})] * 2)
+envs.reset()
+""",
+}
+PLAY = """
+print(list(envs.get_attr("engine_traces")), flush=True)
+if sys.argv[1:] == ["close"]:
+    envs.step([0, 1])
+    envs.close()
+    print("closed", flush=True)
+    sys.stdin.read()
+    sys.exit()
+while True:
+    envs.step([0, 1])
 """
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
-    names = ast.literal_eval(out.stdout)
-    assert len(names) == 2
-    for instance, folder in names:
-        assert_nothing_left(instance, folder)
+
+
+@pytest.mark.parametrize("end", ["close", "kill", "Ctrl-C"])
+@pytest.mark.parametrize("kind", VECTORS)
+def test_workers_of_a_vector_environment_leave_nothing(kind, end):
+    """Neither engines nor workers, whether the environment is closed, its process killed or the group interrupted."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", VECTORS[kind] + PLAY, *(["close"] if end == "close" else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        engines = ast.literal_eval(process.stdout.readline())
+        assert len(engines) == 2 and len({instance for instance, _ in engines}) == 2
+        if end == "close":
+            assert process.stdout.readline() == "closed\n"
+            for engine in engines:
+                assert_nothing_left(*engine)
+        else:
+            assert all(left_behind(*engine) for engine in engines)
+            time.sleep(0.2)
+            os.kill(process.pid, signal.SIGKILL) if end == "kill" else os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=20)
+        for engine in engines:
+            assert_nothing_left(*engine)
+        limit = time.monotonic() + 10
+        while (workers := group(process.pid)) and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert workers == []
+    finally:
+        process.kill()
+
+
+def group(leader: int) -> list[str]:
+    """The processes of a group, but for those that have ended."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, number = status.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(number) == leader and state != "Z":
+            found.append(status.parent.name)
+    return found
 
 
 def test_the_working_directory_stays_as_it_was(tmp_path, monkeypatch):

@@ -249,15 +249,6 @@ def test_a_puzzle_of_ones_own(make):
         env.reset(options={"maze": 3})
 
 
-def test_vector_environment_over_processes():
-    envs = gym.make_vec(ID, 2, vectorization_mode="async", preset="2x2-easy", size=(80, 60), layout_seed=0)
-    observations, infos = envs.reset(seed=0)
-    assert observations.shape == (2, 60, 80, 3)
-    assert infos["state"].shape == (2, 3)
-    envs.step(np.array([0, 1]))
-    envs.close()
-
-
 @pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")
 @pytest.mark.parametrize(
     ("options", "words"),

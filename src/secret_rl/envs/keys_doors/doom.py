@@ -62,9 +62,7 @@ class Engine:
         if self._game is None:
             self._start(textmap)
         else:
-            assert self._wad is not None
-            self._wad.put(textmap)
-            self._guarded(self._game.set_doom_map, MAP)  # this loads the map, too
+            self._guarded(self._replace, textmap)
         return self._snapshot()
 
     def step(self, push: float, turn: float, tics: int) -> Snapshot:
@@ -118,6 +116,11 @@ class Engine:
         self._game = game
         self._guarded(game.init)
         self._instance = str(game.get_instance_id())
+
+    def _replace(self, textmap: bytes) -> None:
+        assert self._wad is not None
+        self._wad.put(textmap)
+        self._game.set_doom_map(MAP)  # this loads the map, too
 
     def _snapshot(self) -> Snapshot:
         state = self._game.get_state()

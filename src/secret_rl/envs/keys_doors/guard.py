@@ -43,11 +43,9 @@ def main() -> int:
         told_to_end = received is not None and received.si_signo != signal.SIGCHLD
         if told_to_end or os.getppid() != watched:
             os.kill(child, signal.SIGKILL)
-    alone = os.getppid() != watched
-    if alone or status != 0:
-        clear(instance_of(arguments))
-    if alone:
-        shutil.rmtree(folder, ignore_errors=True)
+    # Whatever ended it: on Ctrl-C the engine goes quietly, and Python may go without a word, too.
+    clear(instance_of(arguments))
+    shutil.rmtree(folder, ignore_errors=True)
     return os.waitstatus_to_exitcode(status) & 0xFF
 
 
@@ -58,7 +56,7 @@ def instance_of(arguments: list[str]) -> str:
 
 
 def clear(instance: str) -> None:
-    """Remove the shared memory of an engine that can no longer do so."""
+    """Remove the shared memory of an engine that has ended."""
     if not instance:  # nothing names it: leave all files alone
         return
     for file in SHARED_MEMORY.glob(f"ViZDoom*{instance}"):
