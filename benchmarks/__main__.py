@@ -5,7 +5,16 @@ from importlib import import_module
 
 from benchmarks.results_file import use_one_core
 
-NAMES = ("environments", "store", "training", "attribution", "wrapper", "q_learning", "sb3")  # on one core
+NAMES = (
+    "environments",
+    "store",
+    "training",
+    "attribution",
+    "wrapper",
+    "q_learning",
+    "sb3",
+    "keys_doors",
+)  # on one core
 ELSEWHERE = {"training_gpu": ("training", "run_gpu")}  # only when named: module and function
 
 

@@ -27,6 +27,8 @@ _PACKAGES = (
     "h5py",
     "torch",
     "stable-baselines3",
+    "vizdoom",
+    "miniworld",
 )
 
 
@@ -72,8 +74,8 @@ def per_second(work: Callable[[], int], seconds: float = 1.0) -> float:
     return done / (time.perf_counter() - start)
 
 
-def write(name: str, title: str, rows: list[Row]) -> None:
-    """Write results with the command, the machine, the versions and the date they came from."""
+def write(name: str, title: str, rows: list[Row], more: Mapping[str, Any] | None = None) -> None:
+    """Write results (and ``more``, beside the table) with the command, machine, versions and date they came from."""
     for row in rows:
         asked = f" (asked: {row.asked})" if row.asked else ""
         print(f"  {row.what:<64}{row.shown():>16}{asked}")
@@ -83,6 +85,7 @@ def write(name: str, title: str, rows: list[Row]) -> None:
         "date": datetime.now(UTC).date().isoformat(),
         **machine(),
         "rows": [asdict(row) for row in rows],
+        **(more or {}),
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
