@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from secret_rl.agents.sb3 import DeepCurve as DeepCurve
     from secret_rl.agents.sb3 import ShapedReplayBuffer as ShapedReplayBuffer
     from secret_rl.agents.sb3 import paper_dqn as paper_dqn
+    from secret_rl.agents.sb3 import paper_ppo as paper_ppo
     from secret_rl.agents.sb3 import train as train
     from secret_rl.credit import Attributions as Attributions
     from secret_rl.credit import Secret as Secret
@@ -66,6 +67,7 @@ _HOMES = {
     "DeepCurve": "secret_rl.agents.sb3",
     "ShapedReplayBuffer": "secret_rl.agents.sb3",
     "paper_dqn": "secret_rl.agents.sb3",
+    "paper_ppo": "secret_rl.agents.sb3",
     "train": "secret_rl.agents.sb3",
     "Attributions": "secret_rl.credit",
     "Secret": "secret_rl.credit",

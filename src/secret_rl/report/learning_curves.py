@@ -83,6 +83,7 @@ def plot_learning_curves(
     columns: int = 3,
     spacing: int | None = None,
     xlabel: str = "episodes",
+    ylabel: str = "discounted return, unshaped",
 ) -> Figure:
     """A figure of returns over episodes with pointwise intervals, one panel or one for each title.
 
@@ -113,7 +114,7 @@ def plot_learning_curves(
     for axes in grid[len(titled) :]:
         axes.remove()
     for axes in grid[: len(titled) : across]:
-        axes.set_ylabel("discounted return, unshaped")
+        axes.set_ylabel(ylabel)
     lines = {line.get_label(): line for axes in grid[: len(titled)] for line in axes.get_lines()}
     labels = [name for name in looks if name in lines]
     room = int(figure.get_figwidth() * _LETTERS_PER_INCH)

@@ -8,7 +8,7 @@ except ModuleNotFoundError as missing:
 from secret_rl.agents.sb3.checkpoint import TrainingFolderError
 from secret_rl.agents.sb3.curve import DeepCurve
 from secret_rl.agents.sb3.evaluation import Outcomes, evaluate
-from secret_rl.agents.sb3.paper import SmallConvolutions, paper_dqn
+from secret_rl.agents.sb3.paper import SmallConvolutions, paper_dqn, paper_ppo
 from secret_rl.agents.sb3.replay import ShapedDictReplayBuffer, ShapedNStepReplayBuffer, ShapedReplayBuffer
 from secret_rl.agents.sb3.training import Trained, train
 from secret_rl.agents.sb3.values import ValuesFrom
@@ -17,5 +17,5 @@ from secret_rl.agents.sb3.weights import load_weights, save_weights
 __all__ = [
     "DeepCurve", "Outcomes", "ShapedDictReplayBuffer", "ShapedNStepReplayBuffer", "ShapedReplayBuffer",
     "SmallConvolutions", "Trained", "TrainingFolderError", "ValuesFrom", "evaluate", "load_weights", "paper_dqn",
-    "save_weights", "train",
+    "paper_ppo", "save_weights", "train",
 ]  # fmt: skip
