@@ -153,17 +153,23 @@ def times(entry: Mapping[str, Any], label: str) -> NDArray[np.float64]:
 def speed_up(mine: NDArray[np.float64], base: NDArray[np.float64], budget: int) -> tuple[Estimate, Estimate] | None:
     """How many times as many steps the baseline took: of the means, and the geometric mean over pairs of runs.
 
-    Over the seeds that all maps have in both; a run that never got there counts as if it had at the last step.
+    Over the seeds that all maps have in both; a run that never got there counts as if it had at the last step. None
+    where there is no interval to tell, with a single pair or none.
     """
-    whole = ~np.isnan(mine + np.where(np.isinf(base), 0, base)).any(0) & ~np.isnan(base).any(0)
-    if not whole.any():
-        return None
+    whole = ~(np.isnan(mine) | np.isnan(base)).any(0)
     ours, theirs = (np.minimum(part[:, whole], budget) for part in (mine, base))
-    if ours.size < 2:
-        return Estimate(float(theirs[0, 0] / ours[0, 0]), -np.inf, np.inf), Estimate(np.nan, -np.inf, np.inf)
-    bootstrap = Bootstrap("both" if len(ours) > 1 else "seeds")
+    bootstrap = _bootstrap(*ours.shape)
+    if bootstrap is None:
+        return None
     logs = difference(np.log(theirs), np.log(ours), bootstrap)
     return ratio(theirs, ours, bootstrap), Estimate(*(float(np.exp(n)) for n in (logs.value, logs.low, logs.high)))
+
+
+def _bootstrap(maps: int, seeds: int) -> Bootstrap | None:
+    """Over maps and seeds, or over seeds on the only map; None where one run is all there is."""
+    if maps * seeds < 2:
+        return None
+    return Bootstrap("both" if maps > 1 else "seeds")
 
 
 def table(result: TransferResult) -> Path:
@@ -247,8 +253,8 @@ def figure(result: TransferResult) -> list[Path]:
         mine = {(one["map"], one["seed"]): one["curve"] for one in entry["runs"] if one["condition"] == condition.label}
         if len(mine) == shape[0] * shape[1]:
             drawn[condition.label] = np.array([[mine[m, s] for s in range(shape[1])] for m in range(shape[0])])
-    bootstrap = Bootstrap("both" if shape[0] > 1 else "seeds")
-    if not drawn:
+    bootstrap = _bootstrap(*shape)
+    if not drawn or bootstrap is None:
         return []
     return list(
         save_learning_curves(

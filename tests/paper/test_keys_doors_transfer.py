@@ -1,0 +1,128 @@
+"""The machinery of in-domain transfer in 3D, at a tiny size."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3")
+pytest.importorskip("vizdoom")
+
+from paper.keys_doors_runs import DEVELOPMENT_MAPS, HELD_OUT_MAPS, Condition, Files, Goals, Study
+from paper.keys_doors_transfer import CONDITIONS, TransferResult, curve, speed_up
+
+from paper import keys_doors_runs, keys_doors_transfer
+from secret_rl.shaping import LearnedPotential, TablePotential
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
+WORLD = {"preset": "2x2-easy", "core": 1, "size": (40, 30), "goal_reward": 5.0, "max_steps": 120}
+PPO = {"n_envs": 2, "n_steps": 64, "batch_size": 64, "n_epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def credit(tmp_path_factory):
+    path = tmp_path_factory.mktemp("credit") / "credit.safetensors"
+    keys_doors_transfer.small_credit(WORLD, path, episodes=12, steps=12)
+    return path
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch, credit):
+    monkeypatch.setattr(keys_doors_transfer, "RESULTS", tmp_path)
+    monkeypatch.setattr(keys_doors_transfer, "SPACING", 64)
+    few = [condition for condition in CONDITIONS if condition.label not in ("paper", "pending")]
+    study = Study(
+        few, maps=1, seeds=2, steps=256, first_map=DEVELOPMENT_MAPS, world=WORLD, ppo=PPO,
+        target_trajectories=4, learning={"steps": 4, "units": 8},
+    )  # fmt: skip
+    return TransferResult("tiny", study, Files(tmp_path / "runs", (credit,)), window=1)
+
+
+def test_every_condition_is_run_told_and_not_run_twice(tiny, monkeypatch):
+    keys_doors_transfer.run(tiny, "the command", workers=2)
+    left = {path: path.stat().st_mtime_ns for path in tiny.files.folder.iterdir()}
+    assert len([path for path in left if path.name.startswith("run-")]) == 8
+    potentials = {c.label: tiny.files.potential(c, 0) for c in tiny.study.conditions if c.needs_data}
+    assert len(TablePotential.load(potentials["value"])) > 4
+    assert isinstance(LearnedPotential.load(potentials["learned pending"]), LearnedPotential)
+    content = keys_doors_runs.done(tiny.study, tiny.files, (CONDITIONS[0], 0, 0))
+    assert content["played"] == 256
+    assert len(content["goals"]) == len(content["steps"]) == len(content["lengths"]) == len(content["returns"])
+    assert [paid >= 5 for paid in content["returns"]] == content["goals"]
+    keys_doors_transfer.run(tiny, "the command", workers=2)  # nothing is left to do
+    assert {path: path.stat().st_mtime_ns for path in tiny.files.folder.iterdir()} == left
+    monkeypatch.setattr(keys_doors_transfer, "result", lambda quick: tiny)
+    written = keys_doors_transfer.main(False, "the command", analyse_only=True)
+    assert [path.rsplit(".", 1)[1] for path in written] == ["md", "png", "svg"]
+    page = (tiny.path.parent / "tiny.md").read_text()
+    for words in (
+        "| learned pending | 2 |",
+        "`the command`",
+        "the goal 5 (50 in the paper",
+        "1 maps (`layout_seed` 100",
+    ):
+        assert words in page
+
+
+def test_what_changed_is_run_again_and_nothing_starts_after_the_limit(tiny, tmp_path):
+    study = replace(tiny.study, conditions=(Condition("none"), Condition("OnlineCredit", "OnlineCredit")), seeds=1)
+    told = []
+    assert not keys_doors_runs.learn(study, tiny.files, workers=1, limit=-1, tell=told.append)
+    assert not told
+    with pytest.raises(FileNotFoundError, match="no run of this study"):
+        keys_doors_transfer.gather(replace(tiny, study=study), "the command")
+    job, online = (study.conditions[0], 0, 0), (study.conditions[1], 0, 0)
+    for each in (job, online):
+        keys_doors_runs.run(study, tiny.files, *each)
+        assert keys_doors_runs.done(study, tiny.files, each)
+        assert keys_doors_runs.done(replace(study, steps=512), tiny.files, each) is None
+    other = tmp_path / "other.safetensors"
+    keys_doors_transfer.small_credit(WORLD, other, episodes=12, steps=13)
+    elsewhere = Files(tiny.files.folder, (other,))
+    assert keys_doors_runs.done(study, elsewhere, job)
+    assert keys_doors_runs.done(study, elsewhere, online) is None
+    assert keys_doors_runs.left_by(study, Files(tiny.files.folder), online)  # to be analysed without the model
+    keys_doors_transfer.gather(replace(tiny, study=replace(study, seeds=2)), "the command")
+    assert json.loads(tiny.path.read_text())["panels"][0]["missing"] == 2
+
+
+def test_goal_rates_are_of_the_last_episodes_and_stay_where_a_run_ends(monkeypatch):
+    monkeypatch.setattr(keys_doors_transfer, "SPACING", 10)
+    content = {"steps": [10, 20, 30, 40, 50], "goals": [False, True, True, True, True]}
+    assert keys_doors_transfer._time(content, 2) == 30
+    assert keys_doors_transfer._time(content, 5) == 50  # 4 of 5
+    assert keys_doors_transfer._time(content, 6) is None
+    np.testing.assert_array_equal(curve(content, 80, 2), [0, 0, 0.5, 1, 1, 1, 1, 1, 1])
+
+
+def test_speed_ups_pair_runs_and_count_those_that_never_got_there_with_all_their_steps():
+    base = np.array([[400.0, np.inf], [200.0, 800.0]])
+    assert speed_up(base / 2, base, 1_000)[0].value == pytest.approx(2_400 / 1_700)
+    found = speed_up(np.array([[200.0, 500.0], [100.0, 400.0]]), base, 1_000)
+    assert [estimate.value for estimate in found] == pytest.approx([2.0, 2.0])
+    assert [found[1].low, found[1].high] == pytest.approx([2.0, 2.0])
+    partly = np.array([[100.0, 500.0], [100.0, np.nan]])
+    assert speed_up(partly, base, 1_000)[0].value == pytest.approx(3.0)  # of the first seed alone
+    assert speed_up(np.full((2, 2), np.nan), base, 1_000) is None
+    assert speed_up(base[:1, :1], base[:1, :1], 1_000) is None
+
+
+def test_training_ends_once_nearly_all_episodes_reach_the_goal():
+    goals = Goals(0.75, 4)
+    for step, reached in enumerate([True, False, True, True]):
+        goals.num_timesteps = step
+        goals.locals = {"dones": np.array([False, True]), "infos": [{}, {"goal_reached": reached}]}
+        assert goals._on_step() == (step < 3)
+    assert goals.over
+    assert goals.steps == [0, 1, 2, 3]
+
+
+def test_held_out_maps_are_looked_at_by_the_full_size_alone():
+    full, quick = keys_doors_transfer.result(False), keys_doors_transfer.result(True)
+    assert full.study.first_map == HELD_OUT_MAPS
+    assert quick.study.first_map == DEVELOPMENT_MAPS
+    assert (full.study.maps, full.study.seeds) == (5, 3)
+    assert full.files.folder != quick.files.folder
+    labels = [condition.label for condition in full.study.conditions]
+    assert len(set(labels)) == len(labels)
