@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,10 @@ from numpy.typing import NDArray
 import secret_rl as srl
 from paper import records
 from paper.credit_runs import MODELS, RESULTS
-from paper.keys_doors_runs import DEVELOPMENT_MAPS, Condition, Files, Job, Study, learn, left_by, play, target_of
+from paper.keys_doors_runs import learn
+from paper.keys_doors_study import DEVELOPMENT_MAPS, Condition, Files, Study, jobs, left_by, target_of
+from secret_rl.envs import KEYS_DOORS_ID
+from secret_rl.envs.keys_doors import Wanderer
 from secret_rl.evaluation import Bootstrap, Estimate, LearningCurves, difference, median_time, ratio, share_reached
 
 RATE = 0.8  # of goals among the last WINDOW training episodes of all actors together
@@ -74,37 +76,40 @@ def small_credit(world: Mapping[str, Any], path: Path, *, episodes: int = 40, st
     if path.is_file():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = play({**world, "max_steps": 150}, episodes, seed=1)
-    options = {"filters": (8, 8), "units": 16, "batch_size": 8, "restarts": 0, "class_weights": (0.0, 0.01, 1.0)}
+    env = {**world, "max_steps": 150}
+    data = srl.collect(KEYS_DOORS_ID, episodes, Wanderer, seed=1, env_options=env, progress=False)
+    options: dict[str, Any] = {
+        "filters": (8, 8),
+        "units": 16,
+        "batch_size": 8,
+        "restarts": 0,
+        "class_weights": (0.0, 0.01, 1.0),
+    }
     srl.Secret(seed=0, steps=steps, **options).fit(data, progress=False).save(path)
 
 
 def gather(result: TransferResult, command: str) -> Path:
     """The numbers of all runs that are there, in one file that the page and the figure are made of."""
     study, files = result.study, result.files
-    found = {job: left_by(study, files, job) for job in _jobs(study)}
-    there = {job: content for job, content in found.items() if content is not None}
+    found = [(job, left_by(study, files, job)) for job in jobs(study)]
+    there = [(job, content) for job, content in found if content is not None]
     if not there:
         raise FileNotFoundError(f"no run of this study is in {files.folder}: run it first, without --analyse")
     runs = [
         {"condition": condition.label, "map": number, "seed": seed, "time": _time(content, result.window),
          "played": content["played"], "steps_per_second": content["played"] / content["seconds"],
          "curve": curve(content, study.steps, result.window).round(3).tolist()}
-        for (condition, number, seed), content in there.items()
+        for (condition, number, seed), content in there
     ]  # fmt: skip
     targets = [target_of(study, files, number) for number in range(study.maps)]
     entry = {
         "label": "transfer", "settings": _settings(result),
-        "machine": "; ".join(sorted({content["machine"] for content in there.values()})) or platform.machine(),
+        "machine": "; ".join(sorted({content["machine"] for _, content in there})),
         "targets": [target and {k: v for k, v in target.items() if k != "settings"} for target in targets],
         "runs": runs, "missing": len(found) - len(there),
     }  # fmt: skip
     records.keep(result.path, {"panels": []}, entry, command)
     return result.path
-
-
-def _jobs(study: Study) -> list[Job]:
-    return [(c, m, s) for c in study.conditions for m in range(study.maps) for s in range(study.seeds)]
 
 
 def _settings(result: TransferResult) -> dict[str, Any]:
@@ -204,7 +209,7 @@ def _told(result: TransferResult, entry: Mapping[str, Any]) -> list[str]:
             cells += ["", ""] if beside is None else [f"{estimate:.2f}" for estimate in beside]
         lines.append("| " + " | ".join([*cells, *[""] * (6 - len(cells))]) + " |")
     missing = f" {entry['missing']} runs are missing." if entry["missing"] else ""
-    paid = {"door_reward": 1.0, "goal_reward": 50.0} | study.world
+    paid = {"door_reward": 1.0, "goal_reward": 50.0, **study.world}
     speed = np.median([one["steps_per_second"] for one in entry["runs"]])
     return [
         *lines, "",

@@ -1,0 +1,100 @@
+"""Trajectories on target maps of keys and doors, and the potentials that are made from them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import secret_rl as srl
+from paper.keys_doors_study import Condition, Files, Study, credit_of, target_of, target_settings
+from secret_rl.agents.sb3 import load_weights, paper_ppo
+from secret_rl.envs import KEYS_DOORS_ID
+from secret_rl.envs.keys_doors import Wanderer
+from secret_rl.files import replace_text
+from secret_rl.shaping import OnlineCredit, TablePotential
+
+TOLERANCE = 5  # steps by which a prediction may miss its reward (appendix A)
+
+
+def make_potentials(study: Study, files: Files, number: int, workers: int = 1) -> str:
+    """Play target trajectories on a map, and write every potential that is made from them; they are not kept."""
+    data = target_trajectories(study, number, workers)
+    wanted = {condition.potential: condition for condition in study.conditions if condition.needs_data}
+    about: dict[str, Any] = {
+        "steps": data.steps, "goals": float(_ends_in_goal(data).mean()),
+        "rewarded": float(np.mean(data.successful)),
+    }  # fmt: skip
+    credit = None
+    if any(condition.needs_credit for condition in wanted.values()):
+        credit = files.secret(number).attribute(data, rewards="positive", tolerance=TOLERANCE)
+        about["coverage"] = credit.coverage
+    for kind, condition in wanted.items():
+        if kind == "learned":
+            potential: Any = srl.learn_potential(
+                data, credit, discount=study.discount, progress=False, **study.learning
+            )
+        else:
+            assert kind is not None
+            given = credit if condition.needs_credit else None
+            potential = srl.estimate_potential(data, given, kind, rewards="positive", discount=study.discount)
+        potential.save(files.potential(condition, number))
+    used = credit_of(files, number, needed=credit is not None)
+    content = {"settings": target_settings(study, number), "credit": used, "kinds": sorted(map(str, wanted)), **about}
+    replace_text(files.target(number), json.dumps(content) + "\n")
+    return f"map {number}: {len(data)} target trajectories, {about['goals']:.0%} to the goal"
+
+
+def target_trajectories(study: Study, number: int, workers: int = 1) -> srl.Trajectories:
+    """Play on a map."""
+    env = study.env(number)
+    policy: Any = Wanderer if study.policy is None else player(study, Path(study.policy))
+    return srl.collect(
+        KEYS_DOORS_ID, study.target_trajectories, policy, env["layout_seed"], env_options=env, workers=workers,
+        progress=False,
+    )  # fmt: skip
+
+
+def _ends_in_goal(data: srl.Trajectories) -> Any:
+    reached = np.asarray(data.annotations["goal_reached"])
+    return reached[np.asarray(data.offsets[1:]) - 1]
+
+
+def are_made(study: Study, files: Files, number: int) -> bool:
+    """Whether the potentials of a map are there, made with this credit model."""
+    found = target_of(study, files, number)
+    wanted = [condition for condition in study.conditions if condition.needs_data]
+    credited = any(condition.needs_credit for condition in wanted)
+    return (
+        found is not None
+        and {str(condition.potential) for condition in wanted} <= set(found["kinds"])
+        and found["credit"] == credit_of(files, number, needed=credited)
+    )
+
+
+def potential_of(files: Files, condition: Condition, number: int) -> Any:
+    """The potential of a condition on a map; None is no shaping."""
+    if condition.potential is None:
+        return None
+    if condition.potential == "OnlineCredit":
+        return OnlineCredit(files.secret(number), **condition.options)
+    path = files.potential(condition, number)
+    return srl.LearnedPotential.load(path) if condition.potential == "learned" else TablePotential.load(path)
+
+
+def player(study: Study, weights: Path) -> Any:
+    """The agent that ``train_player`` wrote, as a policy that can be sent to other processes."""
+    from stable_baselines3 import PPO
+
+    options = paper_ppo(**study.ppo)
+    envs = srl.sb3_envs(KEYS_DOORS_ID, 1, env_options=study.world)
+    model = PPO(options["policy"], envs, n_steps=2, batch_size=2, policy_kwargs=options["policy_kwargs"], device="cpu")
+    load_weights(model, weights)
+    close_engines(model)
+    return model
+
+
+def close_engines(model: Any) -> None:
+    """End the engines of an agent, which goes on without."""
+    model.get_env().close()
+    model.env = None
