@@ -36,8 +36,7 @@ def make_potentials(study: Study, files: Files, number: int, workers: int = 1) -
             )
         else:
             assert kind is not None
-            given = credit if condition.needs_credit else None
-            potential = srl.estimate_potential(data, given, kind, rewards="positive", discount=study.discount)
+            potential = srl.estimate_potential(data, credit, kind, rewards="positive", discount=study.discount)
         potential.save(files.potential(condition, number))
     used = credit_of(files, number, needed=credit is not None)
     content = {"settings": target_settings(study, number), "credit": used, "kinds": sorted(map(str, wanted)), **about}

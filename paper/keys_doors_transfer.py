@@ -274,6 +274,8 @@ def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
     made = result(quick)
     if not analyse_only:
         run(made, command)
+    elif made.files.folder.is_dir():  # runs may have been made elsewhere
+        gather(made, command)
     return [str(path) for path in (table(made), *figure(made))]
 
 

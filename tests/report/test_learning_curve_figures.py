@@ -52,6 +52,8 @@ def test_lines_and_bands_are_the_aggregated_curves(statistic):
         assert to_hex(band.get_facecolor()[0][:3]) == to_hex(line.get_color())  # a band belongs to its line
     assert axes.get_xlim() == (0, 60)
     assert axes.get_xlabel() == "episodes" and "return" in axes.get_ylabel()
+    (named,) = plot_learning_curves(data, xlabel="steps", ylabel="goal rate", **how).axes
+    assert (named.get_xlabel(), named.get_ylabel()) == ("steps", "goal rate")
 
 
 def test_several_panels_share_looks_and_a_legend():
