@@ -7,6 +7,7 @@ from secret_rl.envs.keys_doors.options import PRESETS, PuzzleOptions, WorldOptio
 from secret_rl.envs.keys_doors.planner import plan
 from secret_rl.envs.keys_doors.policies import Random, Solver, Wanderer, play
 from secret_rl.envs.keys_doors.puzzle import COLOURS, Door, Key, Puzzle
+from secret_rl.envs.keys_doors.truth import door_causes
 
 __all__ = [
     "COLOURS",
@@ -20,6 +21,7 @@ __all__ = [
     "Solver",
     "Wanderer",
     "WorldOptions",
+    "door_causes",
     "draw_map",
     "generate",
     "plan",

@@ -1,0 +1,183 @@
+"""Credit in the 3D task: whose key opened the door (figure 3, right)."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import secret_rl as srl
+from paper.credit_runs import DATA, MODELS, RESULTS, machine
+from secret_rl.envs import KEYS_DOORS_ID
+from secret_rl.envs.keys_doors import Wanderer, door_causes
+from secret_rl.files import replace_text
+
+SOURCE, DEVELOPMENT, HELD_OUT = 1, 2, 3  # seeds of trajectories: no map is in two of these sets but by chance
+TOLERANCE = 5  # steps by which a prediction may miss its reward, and attention its key (appendix A)
+# The "no" of this task, a door that stays closed, is a zero: w(0) decides whether the past is consulted.
+OPTIONS: dict[str, Any] = {"filters": (16, 16), "class_weights": (0.499, 1.5, 0.499), "batch_size": 64, "steps": 4_000}
+PRESETS: dict[str, dict[str, Any]] = {"2x2": {"preset": "2x2-easy", "core": 2}, "3x3": {"preset": "3x3"}}
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Trajectories on random maps, each seen once."""
+
+    label: str
+    episodes: int
+    seed: int
+    world: Mapping[str, Any] = field(default_factory=lambda: {"size": (40, 30)})
+
+    def load(self) -> srl.Trajectories:
+        """The trajectories, collected by a wanderer if they are not there yet."""
+        path = DATA / f"keys_doors-{self.label}-n{self.episodes}-s{self.seed}"
+        if not path.is_dir():
+            srl.collect(
+                KEYS_DOORS_ID, self.episodes, Wanderer, self.seed, workers=os.cpu_count() or 1, out=path,
+                env_options={**PRESETS[self.label], **self.world},
+            )  # fmt: skip
+        return srl.Trajectories.load(path, verify=False)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where credit is learned and judged, and how."""
+
+    name: str
+    sources: Sequence[Maps]
+    held_out: Sequence[Maps]
+    seeds: int
+    options: Mapping[str, Any] = field(default_factory=lambda: dict(OPTIONS))
+
+    @property
+    def path(self) -> Path:
+        """Where the numbers are kept."""
+        return RESULTS / f"{self.name}.json"
+
+    def model(self, label: str, seed: int) -> Path:
+        """The credit model of some maps."""
+        return MODELS / f"{self.name}-{label}-{seed}.safetensors"
+
+
+def result(quick: bool) -> Result:
+    """The full size, or a small one for a quick look."""
+    if quick:
+        small = {"size": (40, 30), "max_steps": 200}
+        options = {**OPTIONS, "steps": 60, "batch_size": 8, "units": 32, "restarts": 0}
+        sources, held_out = Maps("2x2", 60, SOURCE, small), Maps("2x2", 20, DEVELOPMENT, small)
+        return Result("keys_doors_credit-quick", [sources], [held_out], seeds=1, options=options)
+    return Result(
+        "keys_doors_credit",
+        [Maps("2x2", 6_400, SOURCE), Maps("3x3", 4_800, SOURCE)],
+        [Maps("2x2", 1_000, HELD_OUT), Maps("3x3", 1_000, HELD_OUT)],
+        seeds=3,
+    )
+
+
+def run(result: Result, command: str, *, only: str | None = None, device: str = "auto") -> Path:
+    """Fit and judge with every seed; what is there already, with the same settings, is not done again."""
+    for seed in range(result.seeds):
+        for source, held_out in zip(result.sources, result.held_out, strict=True):
+            if only in (None, source.label) and _found(result, _settings(result, source, held_out, seed)) is None:
+                outcome = _fit_and_judge(result, source, held_out, seed, device)
+                entry = {"settings": _settings(result, source, held_out, seed), **outcome}
+                _keep(result, entry, command)
+                print(f"  {source.label}, seed {seed}: {outcome['told']}", flush=True)
+    return result.path
+
+
+def _fit_and_judge(result: Result, source: Maps, held_out: Maps, seed: int, device: str) -> dict[str, Any]:
+    path = result.model(source.label, seed)
+    if path.is_file():
+        secret = srl.Secret.load(path, device=device)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        secret = srl.Secret(seed=seed, device=device, **result.options)
+        secret.fit(source.load(), checkpoint=path.with_suffix(".partial")).save(path)
+    quality = judged(secret, held_out.load())
+    assert secret.report is not None
+    return {
+        "fit": {k: v for k, v in secret.report.to_json().items() if k != "curve"},
+        "quality": quality.to_json(),
+        "told": str(quality),
+        "machine": machine(torch.device(secret.device)),
+    }
+
+
+def judged(secret: srl.Secret, data: srl.Trajectories) -> Any:
+    """Of the doors that were opened, whether attention is where their keys were taken."""
+    attributions = secret.attribute(data, rewards="positive", tolerance=TOLERANCE)
+    return srl.cause_quality(attributions, door_causes(data), tolerance=TOLERANCE)
+
+
+def _settings(result: Result, source: Maps, held_out: Maps, seed: int) -> dict[str, Any]:
+    own = {"source": asdict(source), "held_out": asdict(held_out), "seed": seed, "options": dict(result.options)}
+    return json.loads(json.dumps(own))  # type: ignore[no-any-return]
+
+
+def _load(result: Result) -> dict[str, Any]:
+    if not result.path.is_file():
+        return {"runs": []}
+    return json.loads(result.path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _found(result: Result, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    return next((entry for entry in _load(result)["runs"] if entry["settings"] == settings), None)
+
+
+def _keep(result: Result, entry: Mapping[str, Any], command: str) -> None:
+    record = _load(result)
+    same = ("source", "seed")
+    kept = [o for o in record["runs"] if any(o["settings"][k] != entry["settings"][k] for k in same)]
+    record |= {"runs": [*kept, entry], "command": command, "date": datetime.now(UTC).date().isoformat()}
+    replace_text(result.path, json.dumps(record, indent=1) + "\n")
+
+
+def table(result: Result) -> Path:
+    """The numbers beside those asked of them, as Markdown."""
+    record = _load(result)
+    titles = ("maps", "seed", "predicted", "attention at the key", "uniform", "strongest", "precision", "recall")
+    lines = ["# Credit in 3D: whose key opened the door", "", *_row(titles), *_row(["---"] * len(titles))]
+    for source, held_out in zip(result.sources, result.held_out, strict=True):
+        for seed in range(result.seeds):
+            entry = _found(result, _settings(result, source, held_out, seed))
+            if entry is None:
+                lines += _row([source.label, str(seed), "not run", *[""] * 5])
+                continue
+            q = entry["quality"]
+            numbers = (q[k] for k in ("predicted", "share", "uniform_share", "strongest", "precision", "recall"))
+            collapsed = " (collapsed)" if entry["fit"]["collapsed"] else ""
+            lines += _row([source.label, f"{seed}{collapsed}", *(f"{number:.3f}" for number in numbers)])
+    machines = sorted({entry["machine"] for entry in record["runs"]})
+    counted = ", ".join(f"{m.episodes:,} ({m.label})" for m in result.sources)
+    lines += [
+        "",
+        f"Learned from {counted} trajectories of a wanderer that heads for random keys and doors, a new map each, and "
+        f"judged on {result.held_out[0].episodes:,} others. *predicted*: share of the door rewards predicted to be "
+        f"positive within {TOLERANCE} steps. Of those rows: *attention at the key*, the mean share of attention within "
+        f"{TOLERANCE} steps of the pick-up of that door's key; *uniform*, the same of rows that spread it evenly; "
+        f"*strongest*, the share whose largest weight is there; *precision* and *recall* of weights above 0.2, with "
+        f"the same tolerance.",
+        "",
+        f"`{record.get('command')}`, {record.get('date')}, {'; '.join(machines)}.",
+        "",
+    ]
+    path = RESULTS / f"{result.name}.md"
+    replace_text(path, "\n".join(lines))
+    return path
+
+
+def _row(cells: Sequence[str]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |"]
+
+
+def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+    """Run and write the table."""
+    this = result(quick)
+    if not analyse_only:
+        run(this, command)
+    return [str(table(this))]
