@@ -6,7 +6,7 @@ BENCH_BIN := $(VENV)-bench/bin
 SETUP := pyproject.toml constraints.txt
 RUFF_PATHS := src tests benchmarks paper examples
 
-.PHONY: demo test lint bench paper-quick clean clean-kernels help
+.PHONY: demo test lint bench soak paper-quick clean clean-kernels help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -25,6 +25,9 @@ lint: $(VENV)/ready  ## formatting, style, types and the doors between packages
 
 bench: $(VENV)-bench/ready  ## measure speed and memory beside peers; writes benchmarks/results
 	$(BENCH_BIN)/python -m benchmarks
+
+soak: $(VENV)/ready  ## 10,000 episodes of the 3D world: memory stays level and nothing is left
+	$(BIN)/python -m benchmarks soak
 
 paper-quick: $(VENV)/ready  ## the paper's results at a small size
 	$(BIN)/python -m paper --quick

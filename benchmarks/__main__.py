@@ -15,7 +15,7 @@ NAMES = (
     "sb3",
     "keys_doors",
 )  # on one core
-ELSEWHERE = {"training_gpu": ("training", "run_gpu")}  # only when named: module and function
+ELSEWHERE = {"training_gpu": ("training", "run_gpu"), "soak": ("soak", "run")}  # only when named: module and function
 
 
 def main(names: list[str]) -> None:
