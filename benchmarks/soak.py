@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from benchmarks.processes import descendants, left_of, resident
-from benchmarks.results_file import Row, write
+from benchmarks.results_file import Row, machine, write
 
 EPISODES = 10_000
 MAX_STEPS = 30
@@ -45,7 +45,11 @@ def run() -> None:
         Row("most files in shared memory at a time", max(sample.shared_memory_files for sample in samples)),
         Row("processes, files and folders left after close", len(left), asked="0"),
     ]
-    more = {"samples": [asdict(sample) for sample in samples], "left": left}
+    more = {
+        "machine": machine()["machine"].removesuffix(", one used"),  # Python and engines share out the cores
+        "samples": [asdict(sample) for sample in samples],
+        "left": left,
+    }
     write("soak", "A soak of the 3D world: random maps of all presets in one process", rows, more)
     problems = faults(samples, left)
     if problems:
