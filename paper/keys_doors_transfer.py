@@ -20,7 +20,7 @@ from secret_rl.envs.keys_doors import Wanderer
 from secret_rl.evaluation import Bootstrap, Estimate, LearningCurves, difference, median_time, ratio, share_reached
 
 RATE = 0.8  # of goals among the last WINDOW training episodes of all actors together
-WINDOW = 100
+WINDOW = 50  # more, and its first filling, of episodes that are long at first, would take most of the time
 SPACING = 2_000  # steps between two points of a curve
 RUNS = Path("runs/paper/keys_doors")
 CREDIT = MODELS / "keys_doors.safetensors"
@@ -116,7 +116,8 @@ def _settings(result: TransferResult) -> dict[str, Any]:
     study = result.study
     own = {
         "conditions": [vars(condition) for condition in study.conditions], "maps": study.maps, "seeds": study.seeds,
-        "steps": study.steps, "first_map": study.first_map, "world": dict(study.world), "ppo": dict(study.ppo),
+        "steps": study.steps, "first_map": study.first_map, "world": dict(study.world),
+        "acting": dict(study.acting), "ppo": dict(study.ppo), "learning": dict(study.learning),
         "target_trajectories": study.target_trajectories, "discount": study.discount, "policy": study.policy,
         "stop": [study.stop_rate, study.stop_episodes], "rate": RATE, "window": result.window,
     }  # fmt: skip
@@ -209,7 +210,8 @@ def _told(result: TransferResult, entry: Mapping[str, Any]) -> list[str]:
             cells += ["", ""] if beside is None else [f"{estimate:.2f}" for estimate in beside]
         lines.append("| " + " | ".join([*cells, *[""] * (6 - len(cells))]) + " |")
     missing = f" {entry['missing']} runs are missing." if entry["missing"] else ""
-    paid = {"door_reward": 1.0, "goal_reward": 50.0, **study.world}
+    paid = {"door_reward": 1.0, "goal_reward": 50.0, "frame_skip": 4, **study.world}
+    acting = {**paid, **study.acting}
     speed = np.median([one["steps_per_second"] for one in entry["runs"]])
     return [
         *lines, "",
@@ -224,7 +226,8 @@ def _told(result: TransferResult, entry: Mapping[str, Any]) -> list[str]:
         "",
         f"A door pays {paid['door_reward']:g} and the goal {paid['goal_reward']:g} (50 in the paper, which swamps "
         f"PPO's value loss); pictures of {'x'.join(map(str, study.world['size']))}. Scale of the shaping and options "
-        f"of OnlineCredit: {_shaping_told(study)}.",
+        f"of OnlineCredit: {_shaping_told(study)}. Agents hold an action for {acting['frame_skip']} tics, those who "
+        f"played the trajectories for {paid['frame_skip']}.",
         "",
     ]  # fmt: skip
 

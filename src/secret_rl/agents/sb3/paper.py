@@ -99,7 +99,7 @@ def paper_ppo(n_envs: int = 12, **overrides: Any) -> dict[str, Any]:
     """Options for ``train(PPO, env, steps, ...)`` as the paper has them in its 3D task; ``overrides`` replace any.
 
     Learning rate, entropy coefficient, discount, lambda and the 12 actors are the paper's ("In-domain transfer in
-    DMLab"). It leaves the rest open: 128 steps of each actor between updates, 4 epochs of batches of 256, and a network
+    DMLab"). It leaves the rest open: 256 steps of each actor between updates, 4 epochs of batches of 256, and a network
     of three strided convolutions and 128 dense units, for pictures of 40x30 to 80x60, are ours. Actor and critic share
     that network.
 
@@ -121,7 +121,7 @@ def paper_ppo(n_envs: int = 12, **overrides: Any) -> dict[str, Any]:
         "learning_rate": 0.00019,
         "ent_coef": 0.0011,
         "gae_lambda": 0.95,
-        "n_steps": 128,
+        "n_steps": 256,
         "batch_size": 256,
         "n_epochs": 4,
         **overrides,
