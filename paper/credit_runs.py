@@ -15,6 +15,7 @@ import secret_rl as srl
 from paper.variants import predictor
 from secret_rl.credit import CollapseWarning, NoHistoryWarning
 from secret_rl.files import replace_text
+from secret_rl.progress import progress_bar
 
 RESULTS = Path(__file__).parent / "results"
 DATA, MODELS = Path("runs/paper/data"), Path("runs/paper/models")
@@ -103,8 +104,11 @@ def run(result: Result, command: str, device: str = "auto") -> Path:
     if result.path.is_file():
         record = json.loads(result.path.read_text(encoding="utf-8"))
     known = {(r["label"], r["seed"], json.dumps(r["settings"], sort_keys=True)) for r in record["runs"]}
-    for seed in range(result.seeds):  # every cell once before any twice: an interrupted table has no empty rows
-        for cell in result.cells:
+    # every cell once before any twice: an interrupted table has no empty rows
+    runs = [(cell, seed) for seed in range(result.seeds) for cell in result.cells]
+    with progress_bar(None, "runs") as tick:
+        for number, (cell, seed) in enumerate(runs):
+            tick(f"{cell.label}, seed {seed}", number, len(runs))
             settings = _settings(cell)
             if (cell.label, seed, json.dumps(settings, sort_keys=True)) in known:
                 continue
@@ -196,56 +200,42 @@ def table(result: Result, metrics: Sequence[str] = ("accuracy", "precision", "re
 
 def figure(result: Result, metrics: Sequence[str] = ("precision", "recall"), xlabel: str = "") -> Path:
     """Each metric over the cells, with intervals."""
-    from matplotlib.figure import Figure
+    from secret_rl.report import style  # so that runs need no pictures
 
     record = json.loads(result.path.read_text(encoding="utf-8"))
-    canvas = Figure(figsize=(6, 3.2), layout="constrained")
-    axes = canvas.add_subplot()
     cells = [cell for cell in result.cells if _runs_of(record, cell)]
     labels = [cell.label for cell in cells]
-    for shift, metric in enumerate(metrics):
-        target = next(iter(cells[0].targets))
-        values = [[r["targets"][target][metric] for r in _runs_of(record, cell)] for cell in cells]
-        means = [float(np.mean(v)) for v in values]
-        bounds = np.array([_bootstrap(v) for v in values]).T
-        errors = np.abs(bounds - means)
-        axes.errorbar(
-            np.arange(len(labels)) + 0.08 * shift, means, yerr=errors, marker="o", capsize=3, label=f"{metric}, ours"
-        )
-        printed = [result.printed.get(label, {}).get(metric) for label in labels]
-        known = [(i, float(p.split("±")[0])) for i, p in enumerate(printed) if p]
-        if known:
-            axes.plot(*zip(*known, strict=True), "x--", alpha=0.6, label=f"{metric}, paper")
-    axes.set_xticks(range(len(labels)), labels)
-    axes.set(ylim=(-0.02, 1.05), xlabel=xlabel)
-    axes.legend(fontsize=8)
-    return _save(canvas, result.name)
+    with style.looks():
+        canvas, [axes], _ = style.panels(1, width=4.8, height=2.4)
+        for shift, (metric, color) in enumerate(zip(metrics, (style.BLUE, style.ORANGE, style.GREEN), strict=False)):
+            target = next(iter(cells[0].targets))
+            values = [[r["targets"][target][metric] for r in _runs_of(record, cell)] for cell in cells]
+            means = [float(np.mean(v)) for v in values]
+            errors = np.abs(np.array([_bootstrap(v) for v in values]).T - means)
+            places = np.arange(len(labels)) + 0.08 * shift
+            axes.errorbar(places, means, yerr=errors, marker="o", capsize=3, color=color, label=f"{metric}, ours")
+            printed = [result.printed.get(label, {}).get(metric) for label in labels]
+            known = [(i, float(p.split("±")[0])) for i, p in enumerate(printed) if p]
+            if known:
+                axes.plot(*zip(*known, strict=True), "x--", color=color, alpha=0.6, label=f"{metric}, paper")
+        axes.set_xticks(range(len(labels)), labels)
+        axes.set(ylim=(-0.02, 1.05), xlabel=xlabel)
+        axes.legend(fontsize="small", frameon=False)
+        style.open_axes(axes)
+    return style.save_figure(canvas, RESULTS / result.name)[0]
 
 
 def concentration_figure(result: Result) -> Path:
     """Attention by signed distance to the nearest true event, a panel per target (the paper's figure)."""
-    from matplotlib.figure import Figure
+    from secret_rl.report import save_concentration  # so that runs need no pictures
 
     record = json.loads(result.path.read_text(encoding="utf-8"))
     cell = result.cells[0]
-    canvas = Figure(figsize=(3.2 * len(cell.targets), 2.8), layout="constrained")
-    panels = canvas.subplots(1, len(cell.targets), sharey=True, squeeze=False)[0]
-    for axes, target in zip(panels, cell.targets, strict=True):
+    panels = {}
+    for target in cell.targets:
         rows = [r["targets"][target]["concentration"] for r in _runs_of(record, cell)]
-        distances = sorted(int(d) for d in rows[0])
-        means = [np.mean([row[str(d)] for row in rows]) for d in distances]
-        axes.bar(distances, means, color="#0072B2")
-        axes.set(title=target, xlabel="steps from the nearest switch")
-        if not any(means):
-            axes.text(0.5, 0.5, "no positive reward\npredicted correctly", ha="center", transform=axes.transAxes)
-    panels[0].set_ylabel("attention")
-    return _save(canvas, result.name)
-
-
-def _save(canvas: Any, name: str) -> Path:
-    for suffix in ("png", "svg"):
-        canvas.savefig(RESULTS / f"{name}.{suffix}", dpi=150, metadata={"Date": None} if suffix == "svg" else None)
-    return RESULTS / f"{name}.png"
+        panels[target] = {int(d): float(np.mean([row[d] for row in rows])) for d in rows[0]}
+    return save_concentration(panels, RESULTS / result.name, xlabel="steps from the nearest switch")[0]
 
 
 def _settings(cell: Cell) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from paper.online_runs import TEST_EVERY, Condition, Panel, learn
 from paper.transfer_runs import CURVES, best_return_of
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.evaluation import LearningCurves, compare
+from secret_rl.progress import progress_bar
 from secret_rl.report.learning_curves import save_learning_curves
 
 FRACTION = 0.9  # of the best return
@@ -84,7 +85,11 @@ def _learn(panel: Panel) -> tuple[LearningCurves, dict[str, Any]]:
     shape = len(panel.conditions), panel.mazes, panel.seeds
     places = list(np.ndindex(shape))
     with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=get_context("spawn")) as pool:
-        runs = list(pool.map(learn, [panel] * len(places), places))
+        runs = []
+        with progress_bar(None, "runs") as tick:
+            for run in pool.map(learn, [panel] * len(places), places):
+                runs.append(run)
+                tick(panel.label, len(runs), len(places))
     returns = np.array([run["returns"] for run in runs]).reshape(*shape, -1)
     labels = [condition.label for condition in panel.conditions]
     optimal = [best_return_of(gym.make(TRIGGERS_ID, **panel.env(maze)).unwrapped.tabular()) for maze in range(shape[1])]

@@ -17,6 +17,7 @@ from paper.deep_runs import TEST_EVERY, Deep, Potentials, target_data
 from secret_rl.agents.dqn import DqnOptions
 from secret_rl.agents.sb3 import SmallConvolutions, paper_dqn
 from secret_rl.envs import TRIGGERS_ID
+from secret_rl.progress import progress_bar
 
 TEST_DISCOUNT = 0.99  # of the returns that are told, whatever the agents' own
 # Chosen in other mazes, with credit; with less entropy all agents soon stop touching prizes.
@@ -43,8 +44,12 @@ def learn(panel: Deep) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
     ]
     workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        curves = np.array(list(pool.map(_one, *zip(*jobs, strict=True))))
-    by_condition = curves.reshape(len(panel.conditions), panel.mazes, panel.seeds, -1)
+        curves = []
+        with progress_bar(None, "agents") as tick:
+            for curve in pool.map(_one, *zip(*jobs, strict=True)):
+                curves.append(curve)
+                tick(panel.label, len(curves), len(jobs))
+    by_condition = np.array(curves).reshape(len(panel.conditions), panel.mazes, panel.seeds, -1)
     returns = {condition.label: found for condition, found in zip(panel.conditions, by_condition, strict=True)}
     successes = [float(target_data(panel, maze).successful.mean()) for maze in range(panel.mazes)]
     return returns, {
