@@ -1,7 +1,6 @@
 """Make the paper's results: ``python -m paper [NAME ...] [--quick]``; all of them if none is named."""
 
 import argparse
-import sys
 from importlib import import_module
 
 NAMES = (
@@ -12,8 +11,8 @@ NAMES = (
 )  # fmt: skip
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Make each result that was asked for: run what is missing, then write its table and figure."""
+def main(arguments: list[str] | None = None) -> list[str]:
+    """Make each result that was asked for: run what is missing, then write its table and figure; give their paths."""
     parser = argparse.ArgumentParser(prog="python -m paper", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which results, of {', '.join(NAMES)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="a small size, minutes on two cores")
@@ -22,7 +21,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.names) - set(NAMES))
     if unknown:
-        sys.exit(f"no such result: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
+        parser.error(f"no such result: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
+    written: list[str] = []
     for name in options.names or NAMES:
         module = import_module(f"paper.{name}")
         print(f"{name}: {module.__doc__.splitlines()[0]}", flush=True)
@@ -32,6 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
             continue
         for path in module.main(options.quick, command, options.analyse):
             print(f"  wrote {path}")
+            written.append(path)
+    return written
 
 
 if __name__ == "__main__":

@@ -35,7 +35,14 @@ def test_help_explains_every_option(command, capsys):
     assert leaving.value.code == 0
     shown = capsys.readouterr().out
     for option in cli._COMMANDS[command].__dataclass_fields__:
-        assert f"--{option.replace('_', '-')}" in shown or option in ("env", "data", "model", "training", "names")
+        assert f"--{option.replace('_', '-')}" in shown or option in (
+            "env",
+            "data",
+            "model",
+            "training",
+            "names",
+            "runs",
+        )
     if command == "fit":
         for option in (*ModelOptions.__dataclass_fields__, *TrainingOptions.__dataclass_fields__):
             assert f"--{option.replace('_', '-')}" in shown
@@ -73,7 +80,6 @@ def test_info_for_people_and_machines(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["info", "nowhere"], "nowhere is not a folder"),
-        (["collect", "secret_rl/Triggers-v0", "--out", "x", "--option", "size"], "KEY=VALUE words, got 'size'"),
         (["collect", "secret_rl/Triggers-v0", "--out", "x", "--option", "window=2"], "window must be odd"),
         (["collect", "Nowhere-v3", "--out", "x"], "Nowhere"),
         (["play", "--size", "1"], "a 1x1 grid has 1"),
@@ -88,9 +94,31 @@ def test_refusals_are_one_line_and_leave_nothing(arguments, message, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_wrong_usage_exits_with_two():
-    done = subprocess.run([COMMAND, "collect"], capture_output=True, text=True)
-    assert done.returncode == 2
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["collect"], "secret-rl collect --help"),
+        (["fit", "mazes", "--out", "m", "--steps", "0"], "steps must be at least 1, got 0"),
+        (["collect", "secret_rl/Triggers-v0", "--out", "x", "--option", "size"], "KEY=VALUE words, got 'size'"),
+        (["learn", "FrozenLake-v1", "--seeds", "1", "--out", "x"], "--seeds must be at least 2, for intervals, got 1"),
+        (["demo", "--out", "x", "--mazes", "0"], "--mazes must be at least 1, got 0\nsee secret-rl demo --help"),
+        (["demo", "--out", "x", "--mazes", "1", "--seeds", "1"], "raise --mazes or --seeds"),
+        (["report"], "see secret-rl report --help"),
+        (
+            ["--print-completion", "tcl"],
+            "--print-completion takes one of bash, zsh, fish, got tcl\nsee secret-rl --help",
+        ),
+    ],
+)
+def test_wrong_usage_exits_with_two_and_a_hint(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(arguments)
+    except SystemExit as leaving:
+        code = leaving.code
+    error = capsys.readouterr().err
+    assert (code, message in error, "Traceback" in error) == (2, True, False), error
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_play_from_a_pipe_follows_the_env(capfd):
@@ -133,10 +161,13 @@ def test_demo_leaves_a_model_curves_and_a_verdict(tmp_path, capsys, monkeypatch)
     arguments = ["demo", "--out", str(tmp_path), *small, "--size", "3", "--switches", "1", "--quiet"]
     assert main(arguments) == 0
     shown = capsys.readouterr().out
-    verdict = json.loads((tmp_path / "verdict.json").read_text())
-    assert verdict["verdict"] in shown
-    assert verdict["verdict"].startswith("OnlineCredit: reached 90% of optimal in ")
-    assert verdict["settings"]["trajectories"] == 600
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert shown.strip() == record["verdict"], "quiet: the answer alone"
+    assert record["verdict"].startswith("OnlineCredit: reached 90% of optimal in ")
+    assert record["finished"] and record["settings"]["trajectories"] == 600
+    assert record["data"]["episodes"] == 600 and record["quality"].keys() == {"held-out mazes"}
+    assert record["verdict"] in (tmp_path / "report.html").read_text()
+    assert not (tmp_path / "parts").exists()
     secret = srl.Secret.load(tmp_path / "credit.safetensors")
     assert len(srl.Trajectories.load(tmp_path / "source")) == 600
     curves = LearningCurves.load(tmp_path / "curves.npz")
@@ -149,8 +180,6 @@ def test_demo_leaves_a_model_curves_and_a_verdict(tmp_path, capsys, monkeypatch)
         np.testing.assert_array_equal(curves[name][0, 1], srl.QLearning(seed=1).learn(task, 50).returns)
     assert len(pandas.read_csv(tmp_path / "curves.csv")) > 0
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["demo", "--out", str(tmp_path), "--mazes", "0"]) == 1
-    assert "--mazes must be at least 1, got 0" in capsys.readouterr().err
 
 
 def test_a_verdict_in_words():
@@ -184,7 +213,7 @@ def test_potential_and_learn_are_the_library_calls(tmp_path, capsys, monkeypatch
     assert main(adapting) == 0
     adapted = srl.adapt(srl.Secret.load("m.safetensors"), data, steps=12).attribute(data)
     assert srl.TablePotential.load("a.json").values == srl.estimate_potential(data, adapted).values
-    assert main(["potential", "target", "--out", "x.json"]) == 1
+    assert main(["potential", "target", "--out", "x.json"]) == 2
     assert "needs a credit model: give --model" in capsys.readouterr().err
 
     task = ["secret_rl/Triggers-v0", "--option", "size=3", "triggers=1", "layout_seed=5"]
@@ -202,9 +231,6 @@ def test_potential_and_learn_are_the_library_calls(tmp_path, capsys, monkeypatch
         np.testing.assert_array_equal(curves[name][0, 1], learned.returns)
     assert main(["learn", "FrozenLake-v1", "--episodes", "40", "--seeds", "2", "--out", "lake", "--quiet"]) == 0
     assert "mean return" in capsys.readouterr().out
-    assert main(["learn", "FrozenLake-v1", "--seeds", "1", "--out", "nothing"]) == 1
-    assert "--seeds must be at least 2, for intervals, got 1" in capsys.readouterr().err
-    assert not Path("nothing").exists()
     assert not Path("x.json").exists()
 
 
@@ -234,7 +260,12 @@ def test_fit_attribute_and_quality_are_the_library_calls(tmp_path, capsys, monke
     assert quality["recall"] == srl.credit_quality(expected.attribute(data, rewards="positive"), data).recall
     assert main(["quality", "mazes/rewards.npy", "mazes"]) == 1
     assert "not a readable safetensors file" in capsys.readouterr().err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.npz", "m.safetensors", "mazes"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.npz", "m.run", "m.safetensors", "mazes"]
+    record = json.loads(Path("m.run/run.json").read_text())
+    assert record["fit"] == report and record["settings"]["units"] == 16 and record["data"]["episodes"] == 300
+    held_out = data[data.split_indices(0.1, seed=0)[1]]
+    judged = srl.credit_quality(expected.attribute(held_out, rewards="positive"), held_out)
+    assert record["quality"] == {"held out for validation": judged.to_json()}
 
 
 def test_paper_is_run_from_a_clone(tmp_path):
@@ -243,5 +274,5 @@ def test_paper_is_run_from_a_clone(tmp_path):
     assert done.returncode == 1
     assert "root of a clone" in done.stderr
     done = subprocess.run([COMMAND, "paper", "nothing"], cwd=root, capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "no such result: nothing; choose from maze, credit_quality" in done.stderr

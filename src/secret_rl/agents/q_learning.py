@@ -15,7 +15,7 @@ from secret_rl.agents.rule import act, fresh_row, options, stream_key, update
 from secret_rl.agents.tabular import CompiledRun
 from secret_rl.checks import check_integer
 from secret_rl.envs.tabular import model_of
-from secret_rl.progress import progress_bar
+from secret_rl.progress import Show, progress_bar
 
 StateOf = Callable[[Any, Mapping[str, Any]], Hashable]
 _RECENT = 100  # episodes that the progress bar tells the mean return of
@@ -52,7 +52,7 @@ class QLearning:
         env: gym.Env[Any, Any],
         episodes: int,
         *,
-        progress: bool | None = None,
+        progress: Show = None,
         state: StateOf | None = None,
     ) -> LearningCurve:
         """Learn from scratch for so many episodes; the returns are discounted and never shaped.
@@ -63,7 +63,8 @@ class QLearning:
         Args:
             env: Its actions must be ``Discrete``.
             episodes: How many to play.
-            progress: Show a progress bar; by default if the terminal is interactive.
+            progress: Show a progress bar; by default if the terminal is interactive. A function of (what is going
+                on, episodes done, of how many) is told instead.
             state: What tells states apart, a function of (observation, info). By default ``info["state"]``, and
                 where there is none a ``Discrete`` observation.
         """

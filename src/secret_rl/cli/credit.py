@@ -1,18 +1,21 @@
 """Commands that learn credit and read it out."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from tyro.conf import OmitArgPrefixes, Positional
 
 import secret_rl
+from secret_rl.cli.output import Output
 from secret_rl.credit.options import ModelOptions, TrainingOptions
+from secret_rl.evaluation import CreditQuality
+from secret_rl.report.record import RunFolder, folder_of
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Output):
     """Learn credit from saved trajectories.
 
     An interrupted fit goes on where it stopped when the same command is given again.
@@ -21,7 +24,9 @@ class Fit:
     data: Positional[Path]
     """Folder that trajectories were saved to."""
     out: Path
-    """File to write the model to."""
+    """File to write the model to; a folder of that name, ending in .run, keeps the record for report."""
+    held_out: Path | None = None
+    """Trajectories to judge credit on, if they tell the truth; by default those that are held out for validation."""
     seed: int = 0
     """Decides everything random."""
     device: str = "auto"
@@ -30,28 +35,42 @@ class Fit:
     """Architecture."""
     training: Annotated[TrainingOptions, OmitArgPrefixes] = field(default_factory=TrainingOptions)
     """Training."""
-    quiet: bool = False
-    """No progress bar and no report."""
-    json: bool = False
-    """Print the report as JSON, for machines."""
+
+    resumable: ClassVar[bool] = True
 
     def run(self) -> None:
         """Fit and save."""
         data = secret_rl.Trajectories.load(self.data)
         options = {**vars(self.model), **vars(self.training)}
         secret = secret_rl.Secret(seed=self.seed, device=self.device, **options)
-        checkpoint = self.out.with_name(f"{self.out.name}.partial")
-        secret.fit(data, checkpoint=checkpoint, progress=False if self.quiet or self.json else None)
+        given = {"data": self.data, "held_out": self.held_out, "seed": self.seed, "device": secret.device}
+        record = RunFolder(folder_of(self.out), "fit", {**given, **options})
+        secret.fit(data, checkpoint=self.out.with_name(f"{self.out.name}.partial"))
         secret.save(self.out)
         assert secret.report is not None
-        if self.json:
-            print(json.dumps(secret.report.to_json(), indent=1))
-        elif not self.quiet:
-            print(f"{secret.report}\nsaved         {self.out}")
+        quality = self._judged(secret, data)
+        record.finish(
+            data=data.summary().to_json(),
+            fit=secret.report.to_json(),
+            quality={name: found.to_json() for name, found in quality.items()},
+        )
+        told = "".join(f"\ncredit        {found}" for found in quality.values())
+        self.saved(f"{secret.report}{told}\nsaved         {self.out}", secret.report.to_json())
+
+    def _judged(self, secret: secret_rl.Secret, data: secret_rl.Trajectories) -> dict[str, CreditQuality]:
+        """Credit beside the truth, by the name of the trajectories; nothing where the truth is not known."""
+        name = "held out for validation" if self.held_out is None else str(self.held_out)
+        if self.held_out is not None:
+            judged = secret_rl.Trajectories.load(self.held_out)
+        else:
+            judged = data[data.split_indices(secret.training_options.validation, seed=self.seed)[1]]
+        if sum(array.dtype == np.bool_ for array in judged.annotations.values()) != 1:
+            return {}
+        return {name: secret_rl.credit_quality(secret.attribute(judged, rewards="positive"), judged)}
 
 
 @dataclass(frozen=True)
-class Attribute:
+class Attribute(Output):
     """Say which steps earned each reward of saved trajectories."""
 
     model: Positional[Path]
@@ -78,14 +97,20 @@ class Attribute:
             attributions.to_csv(self.out, self.threshold)
         else:
             attributions.save(self.out)
-        print(
+        self.saved(
             f"{len(attributions):,} of {attributions.rewards_seen:,} rewards attributed "
-            f"({attributions.coverage:.1%}); saved {self.out}"
+            f"({attributions.coverage:.1%}); saved {self.out}",
+            {
+                "saved": self.out,
+                "rewards": attributions.rewards_seen,
+                "attributed": len(attributions),
+                "coverage": attributions.coverage,
+            },
         )
 
 
 @dataclass(frozen=True)
-class Quality:
+class Quality(Output):
     """Compare credit with the truth that trajectories are annotated with."""
 
     model: Positional[Path]
@@ -102,8 +127,6 @@ class Quality:
     """Count a prediction as correct within so many steps of the reward."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
-    json: bool = False
-    """Print JSON, for machines."""
 
     def run(self) -> None:
         """Attribute, compare and print."""
@@ -113,4 +136,4 @@ class Quality:
         quality = secret_rl.credit_quality(
             attributions, data, self.threshold, annotation=self.annotation, rewards=self.rewards
         )
-        print(json.dumps(quality.to_json(), indent=1) if self.json else quality)
+        self.answer(quality, quality.to_json())

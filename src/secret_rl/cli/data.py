@@ -4,15 +4,16 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from tyro.conf import Positional, arg
 
 import secret_rl
+from secret_rl.cli.output import Output, UsageError
 
 
 @dataclass(frozen=True)
-class Collect:
+class Collect(Output):
     """Play episodes with a random policy and save them.
 
     An interrupted collection goes on where it stopped when the same command is given again.
@@ -34,8 +35,8 @@ class Collect:
     """Processes to share the work (threads for compiled environments); the result is the same."""
     overwrite: bool = False
     """Replace what is at OUT."""
-    quiet: bool = False
-    """No progress bar and no summary."""
+
+    resumable: ClassVar[bool] = True
 
     def run(self) -> None:
         """Collect and save."""
@@ -49,39 +50,36 @@ class Collect:
             workers=self.workers,
             out=self.out,
             overwrite=self.overwrite,
-            progress=False if self.quiet else None,
         )
-        if not self.quiet:
-            print(data.summary())
-            print(f"saved       {self.out} in {time.perf_counter() - started:.1f} s")
+        seconds, summary = time.perf_counter() - started, data.summary()
+        self.saved(
+            f"{summary}\nsaved       {self.out} in {seconds:.1f} s",
+            {"saved": self.out, "seconds": round(seconds, 2), "summary": summary.to_json(), "meta": dict(data.meta)},
+        )
 
 
 @dataclass(frozen=True)
-class Info:
+class Info(Output):
     """Say what saved trajectories hold."""
 
     data: Positional[Path]
     """Folder that trajectories were saved to."""
     verify: bool = False
     """Compare every byte with the stored checksums, however large the data."""
-    json: bool = False
-    """Print JSON, for machines."""
 
     def run(self) -> None:
         """Print the summary."""
         data = secret_rl.Trajectories.load(self.data, verify=self.verify or None)
         steps, episodes = data.columns()
         fields = {name: f"{a.dtype} {a.shape}" for name, a in {**steps, **episodes}.items()}
-        if self.json:
-            content = {"summary": data.summary().to_json(), "meta": dict(data.meta), "fields": fields}
-            print(json.dumps(content, indent=1))
-            return
-        print(data.summary())
-        for key, value in data.meta.items():
-            print(f"{key:<13} {json.dumps(value)}")
-        print(f"observation   {data.observation_space}\naction        {data.action_space}\nfields")
-        for name, description in fields.items():
-            print(f"  {name:<32}{description}")
+        lines = [
+            str(data.summary()),
+            *(f"{key:<13} {json.dumps(value)}" for key, value in data.meta.items()),
+            f"observation   {data.observation_space}\naction        {data.action_space}\nfields",
+            *(f"  {name:<32}{description}" for name, description in fields.items()),
+        ]
+        content = {"summary": data.summary().to_json(), "meta": dict(data.meta), "fields": fields}
+        self.answer("\n".join(lines), content)
 
 
 def options_of(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -90,7 +88,7 @@ def options_of(pairs: tuple[str, ...]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise ValueError(f"--option takes KEY=VALUE words, got {pair!r}")
+            raise UsageError(f"--option takes KEY=VALUE words, got {pair!r}")
         try:
             options[key] = json.loads(value)
         except json.JSONDecodeError:

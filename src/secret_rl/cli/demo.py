@@ -1,32 +1,36 @@
 """The main job, start to end: source mazes, credit, held-out mazes, learning with and without it."""
 
-import json
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 import secret_rl
-from secret_rl.cli.learning import curves_of, verdict, write_curves
+from secret_rl.cli.learning import results_of, returns_of, verdict, write_curves
+from secret_rl.cli.output import Output, UsageError
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import best_return
-from secret_rl.evaluation import LearningCurves
-from secret_rl.files import replace_text
+from secret_rl.evaluation import CreditQuality, LearningCurves
 from secret_rl.progress import progress_bar
+from secret_rl.report.record import RunFolder
 
 _HELD_OUT = 1_000_000  # layout seeds from here on are mazes that the source never draws but by chance
 _THRESHOLD = 0.9
+_JUDGED = 20  # source trajectories for each one in held-out mazes that credit is judged on
 
 
 @dataclass(frozen=True)
-class Demo:
+class Demo(Output):
     """Learn credit in random mazes, take it to held-out ones, and see how much faster an agent learns there.
 
     The task: activate every switch, then collect the prize; a prize taken too early costs 1. Everything is kept
-    in a folder: the credit model, the learning curves as a picture and as numbers, and the verdict.
+    in a folder: the credit model, the learning curves as a picture and as numbers, the verdict, and a report of all.
+    What an interrupted demo had finished is kept when the same command is given again.
     """
 
     out: Path = Path("runs/demo")
@@ -47,92 +51,127 @@ class Demo:
     """Switches to activate before the prize."""
     seed: int = 0
     """Decides everything random."""
-    quiet: bool = False
-    """No progress bars."""
+
+    resumable: ClassVar[bool] = True
 
     def run(self) -> None:
         """Run the demo."""
         for name in ("trajectories", "updates", "mazes", "seeds", "episodes"):
             if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+                raise UsageError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        if self.mazes * self.seeds < 2:
+            raise UsageError("one agent in one maze gives no interval: raise --mazes or --seeds")
         started = time.perf_counter()
-        self.out.mkdir(parents=True, exist_ok=True)
-        source = self._collect()
-        secret = self._fit(source)
-        self._draw_credit(secret, source)
-        curves = self._learn(secret)
+        settings = {name: value for name, value in vars(self).items() if name not in ("out", "quiet", "json")}
+        record = RunFolder(self.out, "demo", settings)
+        source = self._collect(record)
+        secret = self._fit(source, record)
+        quality, picture = self._judge(secret)
+        curves = self._learn(secret, record)
         comparison, words = verdict(curves, fraction=_THRESHOLD)
         files = write_curves(curves, comparison, self.out)
-        replace_text(self.out / "verdict.json", json.dumps(self._record(words), indent=1) + "\n")
-        print(f"\n{comparison}\n\n{words}\n")
-        print("\n".join(f"saved       {path}" for path in (self.out / "credit.safetensors", *files)))
-        print(f"done        in {time.perf_counter() - started:.0f} s")
+        assert secret.report is not None
+        content = record.finish(
+            data=source.summary().to_json(),
+            fit=secret.report.to_json(),
+            quality={"held-out mazes": quality.to_json()},
+            pictures={} if picture is None else {"The steps that earned a prize, in a held-out maze": picture.name},
+            seconds=round(time.perf_counter() - started, 1),
+            **results_of(curves, comparison, words),
+        )
+        report = self._report()
+        self.note(f"\n{comparison}\n")
+        self.answer(f"{words}\n", {**content, "report": report})
+        self.note("\n".join(f"saved       {path}" for path in (self.out / "credit.safetensors", *files)))
+        self.note(f"done        in {time.perf_counter() - started:.0f} s")
+        self.note(f"report      {report}")
 
     @property
     def _mazes(self) -> dict[str, Any]:
         return {"size": self.size, "triggers": self.switches, "prizes": 1}
 
-    def _collect(self) -> secret_rl.Trajectories:
-        print("1. Random play in random mazes, until a quarter of the episodes succeed ...", flush=True)
-        data = secret_rl.collect(
-            TRIGGERS_ID,
-            self.trajectories,
-            seed=self.seed,
-            success_share=0.25,
-            env_options=self._mazes,
-            out=self.out / "source",
-            overwrite=True,
-            progress=False if self.quiet else None,
+    def _collect(self, record: RunFolder) -> secret_rl.Trajectories:
+        self.note("1. Random play in random mazes, until a quarter of the episodes succeed ...")
+        out = self.out / "source"
+        data = record.once(
+            "source",
+            lambda: self._played(self.trajectories, self.seed, out=out, overwrite=True),
+            lambda: secret_rl.Trajectories.load(out),
         )
-        print(data.summary())
+        self.note(data.summary())
         return data
 
-    def _fit(self, source: secret_rl.Trajectories) -> secret_rl.Secret:
-        print("\n2. Learning to predict the sign of each reward; attention to the past is credit ...", flush=True)
-        secret = secret_rl.Secret(
-            seed=self.seed, steps=self.updates, batch_size=128, evaluate_every=max(1, self.updates // 12)
-        )
-        secret.fit(source, checkpoint=self.out / "credit.partial", progress=False if self.quiet else None)
-        secret.save(self.out / "credit.safetensors")
-        print(secret.report)
+    def _played(self, episodes: int, seed: int, **how: Any) -> secret_rl.Trajectories:
+        return secret_rl.collect(TRIGGERS_ID, episodes, seed=seed, success_share=0.25, env_options=self._mazes, **how)
+
+    def _fit(self, source: secret_rl.Trajectories, record: RunFolder) -> secret_rl.Secret:
+        self.note("\n2. Learning to predict the sign of each reward; attention to the past is credit ...")
+        path = self.out / "credit.safetensors"
+
+        def fitted() -> secret_rl.Secret:
+            secret = secret_rl.Secret(
+                seed=self.seed, steps=self.updates, batch_size=128, evaluate_every=max(1, self.updates // 12)
+            )
+            secret.fit(source, checkpoint=self.out / "credit.partial")
+            secret.save(path)
+            return secret
+
+        secret = record.once("credit", fitted, lambda: secret_rl.Secret.load(path))
+        self.note(secret.report)
         return secret
 
-    def _draw_credit(self, secret: secret_rl.Secret, source: secret_rl.Trajectories) -> None:
+    def _judge(self, secret: secret_rl.Secret) -> tuple[CreditQuality, Path | None]:
+        """Credit beside the truth in mazes that the source did not hold, and a picture of it."""
+        held_out = self._played(max(10, self.trajectories // _JUDGED), _HELD_OUT + self.seed)
+        attributions = secret.attribute(held_out, rewards="positive")
+        quality = secret_rl.credit_quality(attributions, held_out)
+        self.note(f"held-out mazes: {quality}")
+        return quality, self._draw_credit(attributions, held_out)
+
+    def _draw_credit(self, attributions: secret_rl.Attributions, data: secret_rl.Trajectories) -> Path | None:
         """Frames of an episode at the steps that earned its prize, as the model says."""
         from secret_rl.report.figures import save_frames
 
-        shown = source[source.successful][:1]
-        attributions = secret.attribute(shown, rewards="positive")
         if not len(attributions):
-            return
+            return None
+        episode, weights = int(attributions.episode[0]), attributions.row(0)
+        shown = data[episode : episode + 1]
         frames: list[Any] = []
         with gym.make(TRIGGERS_ID, render_mode="rgb_array", **self._mazes) as env:
             env.reset(seed=int(shown.episode_annotations["seed"][0]))
-            weights = attributions.row(0)
             for step, action in enumerate(shown.actions[: len(weights)]):  # type: ignore[index]
                 env.step(int(action))
                 if weights[step] > 0.1:
-                    print(f"   step {step + 1:>3} earned {weights[step]:.0%} of the prize at step {len(weights)}")
+                    self.note(f"   step {step + 1:>3} earned {weights[step]:.0%} of the prize at step {len(weights)}")
                     frames.append(env.render())
-        if frames:
-            print(f"   picture: {save_frames(frames, self.out / 'credit.png')}")
+        if not frames:
+            return None
+        picture = save_frames(frames, self.out / "credit.png")
+        self.note(f"   picture: {picture}")
+        return picture
 
-    def _learn(self, secret: secret_rl.Secret) -> LearningCurves:
-        print(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents each ...", flush=True)
+    def _learn(self, secret: secret_rl.Secret, record: RunFolder) -> LearningCurves:
+        self.note(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents each ...")
         returns: dict[str, list[Any]] = {"none": [], "OnlineCredit": []}
         optimal = []
         potential = secret_rl.OnlineCredit(secret)
-        with progress_bar(False if self.quiet else None, "mazes") as tick:
+        with progress_bar(None, "mazes") as tick:
             for maze in range(self.mazes):
                 options = {**self._mazes, "layout_seed": _HELD_OUT + self.seed * self.mazes + maze}
                 env = gym.make(TRIGGERS_ID, **options)
                 shaped = secret_rl.PotentialShaping(env, potential, discount=0.99)
                 optimal.append(best_return(env.unwrapped.tabular(), 0.99))  # type: ignore[attr-defined]
                 for name, task in (("none", env), ("OnlineCredit", shaped)):
-                    returns[name].append(curves_of(task, self.episodes, self.seeds))
+                    returns[name].append(record.array(f"maze{maze}-{name}", partial(self._agents, task)))
                 tick("", maze + 1, self.mazes)
         return LearningCurves({name: np.stack(parts) for name, parts in returns.items()}, optimal=np.array(optimal))
 
-    def _record(self, words: str) -> dict[str, Any]:
-        settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
-        return {"verdict": words, "settings": settings}
+    def _agents(self, task: gym.Env[Any, Any]) -> NDArray[np.float64]:
+        """(seeds, episodes) unshaped returns in one maze."""
+        agents = [secret_rl.QLearning(seed=seed) for seed in range(self.seeds)]
+        return np.stack([returns_of(agent, task, self.episodes) for agent in agents])
+
+    def _report(self) -> Path:
+        from secret_rl.report import write_report
+
+        return write_report([self.out], self.out / "report.html")

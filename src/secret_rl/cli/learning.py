@@ -1,9 +1,9 @@
 """Commands that turn credit into faster learning."""
 
-import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -12,14 +12,17 @@ from tyro.conf import Positional, arg
 
 import secret_rl
 from secret_rl.cli.data import options_of
+from secret_rl.cli.output import Output, UsageError
 from secret_rl.evaluation import Bootstrap, Comparison, LearningCurves, compare
 from secret_rl.files import replace_text
+from secret_rl.progress import Show, Tick, progress_bar
+from secret_rl.report.record import RunFolder, json_text
 
 _WINDOW = 20  # episodes that a level of return is the mean of
 
 
 @dataclass(frozen=True)
-class Potential:
+class Potential(Output):
     """Estimate a potential from trajectories of the target, for learn and for PotentialShaping."""
 
     data: Positional[Path]
@@ -50,24 +53,28 @@ class Potential:
         attributions = None
         if self.kind != "value":
             if self.model is None:
-                raise ValueError(f"--kind {self.kind} needs a credit model: give --model, a file written by fit")
+                raise UsageError(f"--kind {self.kind} needs a credit model: give --model, a file written by fit")
             secret = secret_rl.Secret.load(self.model, device=self.device)
             if self.adapt:
                 secret = secret_rl.adapt(secret, data, steps=self.adapt)
             attributions = secret.attribute(data, tolerance=self.tolerance)
-            print(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
+            self.note(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
         potential = secret_rl.estimate_potential(
             data, attributions, self.kind, rewards=self.rewards, reading=self.reading, discount=self.discount
         )
         potential.save(self.out)
-        print(f"potential   {len(potential):,} states, |Phi| up to {potential.bound:.3g}\nsaved       {self.out}")
+        self.saved(
+            f"potential   {len(potential):,} states, |Phi| up to {potential.bound:.3g}\nsaved       {self.out}",
+            {"saved": self.out, "kind": self.kind, "states": len(potential), "bound": potential.bound},
+        )
 
 
 @dataclass(frozen=True)
-class Learn:
+class Learn(Output):
     """Tabular Q-learning, without shaping and with it, and how they compare.
 
-    The environment needs discrete actions and info["state"] or discrete observations.
+    The environment needs discrete actions and info["state"] or discrete observations. Agents that an interrupted
+    command had finished are kept when the same command is given again.
     """
 
     env: Positional[str]
@@ -94,50 +101,62 @@ class Learn:
     """Of the agent, and of the shaping."""
     threshold: float | None = None
     """Also tell how many episodes a mean return of this takes."""
-    quiet: bool = False
-    """No progress bars."""
-    json: bool = False
-    """Print the comparison as JSON, for machines."""
+
+    resumable: ClassVar[bool] = True
 
     def run(self) -> None:
         """Learn, compare and save."""
         if self.seeds < 2:
-            raise ValueError(f"--seeds must be at least 2, for intervals, got {self.seeds}")
+            raise UsageError(f"--seeds must be at least 2, for intervals, got {self.seeds}")
         env = gym.make(self.env, **options_of(self.option))
         tasks: dict[str, gym.Env[Any, Any]] = {"none": env}
         if self.potential is not None:
             tasks["potential"] = self._shaped(env, self.potential)
         if self.credit is not None:
             tasks["OnlineCredit"] = self._shaped(env, secret_rl.OnlineCredit(secret_rl.Secret.load(self.credit)))
-        quiet = self.quiet or self.json
-        numbers = {"learning_rate": self.learning_rate, "epsilon": self.epsilon, "discount": self.discount}
-        returns = {
-            name: curves_of(task, self.episodes, self.seeds, quiet=quiet, **numbers)[None]
-            for name, task in tasks.items()
-        }
+        record = RunFolder(self.out, "learn", self._settings(), {"potential": self.potential, "credit": self.credit})
+        returns = self._learned(tasks, record)
         curves = LearningCurves(returns)
         comparison, words = verdict(curves, threshold=self.threshold)
         files = write_curves(curves, comparison, self.out)
-        if self.json:
-            print(json.dumps(comparison.to_json(), indent=1))
-            return
-        print(f"{comparison}\n\n{words}\n" if len(tasks) > 1 else f"{comparison}\n")
-        print("\n".join(f"saved       {path}" for path in files))
+        record.finish(**results_of(curves, comparison, words if len(tasks) > 1 else None))
+        self.answer(f"{comparison}\n\n{words}\n" if len(tasks) > 1 else f"{comparison}\n", comparison.to_json())
+        self.note("\n".join(f"saved       {path}" for path in files))
+
+    def _settings(self) -> dict[str, Any]:
+        settings = {name: value for name, value in vars(self).items() if name not in ("out", "quiet", "json")}
+        return {**settings, "option": options_of(self.option)}
+
+    def _learned(self, tasks: dict[str, gym.Env[Any, Any]], record: RunFolder) -> dict[str, NDArray[np.float64]]:
+        """Condition -> (1, seeds, episodes)."""
+        numbers = {"learning_rate": self.learning_rate, "epsilon": self.epsilon, "discount": self.discount}
+        total = len(tasks) * self.seeds * self.episodes
+        returns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in tasks}
+        with progress_bar(None, "episodes") as tick:
+            for number, name in enumerate(tasks):
+                for seed in range(self.seeds):
+                    before = (number * self.seeds + seed) * self.episodes
+                    told = part_of(tick, f"{name}, agent {seed + 1} of {self.seeds}", before, total)
+                    agent = secret_rl.QLearning(seed=seed, **numbers)
+                    returns[name].append(
+                        record.array(f"{name}-{seed}", partial(returns_of, agent, tasks[name], self.episodes, told))
+                    )
+        return {name: np.stack(parts)[None] for name, parts in returns.items()}
 
     def _shaped(self, env: gym.Env[Any, Any], potential: Any) -> gym.Env[Any, Any]:
         return secret_rl.PotentialShaping(env, potential, self.discount, scale=self.scale)
 
 
-def curves_of(
-    env: gym.Env[Any, Any], episodes: int, seeds: int, quiet: bool = True, **options: float
+def returns_of(
+    agent: secret_rl.QLearning, env: gym.Env[Any, Any], episodes: int, progress: Show = False
 ) -> NDArray[np.float64]:
-    """(seeds, episodes) unshaped returns of agents that learn in an environment."""
-    progress = False if quiet else None
-    learned = [
-        secret_rl.QLearning(seed=seed, **options).learn(env, episodes, progress=progress).returns
-        for seed in range(seeds)
-    ]
-    return np.stack(learned)
+    """(episodes,) unshaped returns of an agent that learns in an environment."""
+    return agent.learn(env, episodes, progress=progress).returns
+
+
+def part_of(tick: Tick, what: str, before: int, total: int) -> Tick:
+    """Tells a bar of several parts how far one of them has come."""
+    return lambda told, done, _: tick(f"{what}: {told}", before + done, total)
 
 
 def verdict(
@@ -167,10 +186,20 @@ def write_curves(curves: LearningCurves, comparison: Comparison, folder: Path) -
     folder.mkdir(parents=True, exist_ok=True)
     curves.save(folder / "curves.npz")
     curves.to_csv(folder / "curves.csv")
-    replace_text(folder / "comparison.json", json.dumps(comparison.to_json(), indent=1) + "\n")
+    replace_text(folder / "comparison.json", json_text(comparison.to_json()) + "\n")
     picture, _ = save_learning_curves(curves, folder / "curves", window=min(_WINDOW, curves.episodes),
                                       bootstrap=comparison.bootstrap)  # fmt: skip
     return [folder / "curves.npz", folder / "curves.csv", folder / "comparison.json", picture]
+
+
+def results_of(curves: LearningCurves, comparison: Comparison, words: str | None) -> dict[str, Any]:
+    """What the record of a run says of its learning curves."""
+    return {
+        "curves": "curves.npz",
+        "window": min(_WINDOW, curves.episodes),
+        "comparison": comparison.to_json(),
+        "verdict": words,
+    }
 
 
 def _episodes(median: float | None, most: int) -> str:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import gymnasium as gym
 
+from secret_rl.cli.output import Output
 from secret_rl.envs import TRIGGERS_ID
 
 _MOVES = {"w": 0, "s": 1, "a": 2, "d": 3, "\x1b[A": 0, "\x1b[B": 1, "\x1b[D": 2, "\x1b[C": 3}
 
 
 @dataclass(frozen=True)
-class Play:
+class Play(Output):
     """Walk a Triggers maze in the terminal: arrow keys or w a s d; r for another maze, q to leave."""
 
     size: int = 8
@@ -40,11 +41,13 @@ class Play:
             layout_seed=self.layout_seed,
             render_mode="ansi",
         )
-        screen = "\x1b[H\x1b[2J" if sys.stdout.isatty() else ""
+        shown = sys.stderr if self.json else sys.stdout
+        screen = "\x1b[H\x1b[2J" if shown.isatty() else ""
+        returns: list[float] = []
         env.reset(seed=self.seed)
         total, over, message = 0.0, False, "A you, T switch, P prize; arrows or w a s d, r new maze, q quit"
         with _keys() as keys:
-            print(f"{screen}{env.render()}\n{message}", flush=True)
+            print(f"{screen}{env.render()}\n{message}", file=shown, flush=True)
             for key in keys:
                 if key == "q":
                     break
@@ -58,11 +61,14 @@ class Play:
                     if reward:
                         message = f"prize: {reward:+g}"
                     if over:
+                        returns.append(total)
                         why = "no prize left" if terminated else "out of time"
                         message += f"  episode over ({why}), return {total:+g}; any key for another maze"
                 else:
                     continue
-                print(f"{screen}{env.render()}\n{message}", flush=True)
+                print(f"{screen}{env.render()}\n{message}", file=shown, flush=True)
+        if self.json:
+            self.answer("", {"returns": returns})
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch import Tensor
 from secret_rl.credit.model import Dropout, RewardPredictor
 from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
 from secret_rl.files import replacing
+from secret_rl.progress import Tick
 
 if TYPE_CHECKING:
     import pandas
@@ -133,6 +134,7 @@ def attribute(
     device: torch.device,
     rewards: str = "all",
     tolerance: int = 0,
+    tick: Tick = lambda *_: None,
 ) -> Attributions:
     """Attention rows of correctly predicted rewards. Only those rows are computed."""
     if rewards not in KINDS:
@@ -148,6 +150,7 @@ def attribute(
     parts: list[tuple[Any, ...]] = []
     for first, last in _blocks(episodes, tokens.lengths):
         parts.append(_rows(model, tokens, table, wanted[first:last], episodes[first:last], signs, tolerance, device))
+        tick("", last, len(wanted))
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else _nothing()
     episode, step, predicted_at, sizes, weights = joined
     return Attributions(

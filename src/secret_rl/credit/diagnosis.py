@@ -59,6 +59,11 @@ class FitReport:
         return bool(self.validation.never_predicted)
 
     @property
+    def uses_past(self) -> bool:
+        """Whether the past helps to predict rewards; where it does not, attention is not credit."""
+        return self.history_gain >= _LITTLE_GAIN
+
+    @property
     def history_gain(self) -> float:
         """How much the past improves the mean accuracy over classes."""
         return self.validation.balanced_accuracy - self.memoryless.balanced_accuracy
@@ -159,7 +164,7 @@ def warn_of(report: FitReport, trajectories: int) -> None:
             CollapseWarning,
             stacklevel=4,
         )
-    elif report.history_gain < _LITTLE_GAIN:
+    elif not report.uses_past:
         warnings.warn(
             f"the past improves the predictions by {report.history_gain:+.3f} only (with {report.validation}, "
             f"without {report.memoryless}): the current observation and action give the reward away, so attention "

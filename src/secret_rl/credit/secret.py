@@ -118,13 +118,16 @@ class Secret:
             )
         return self.model, self.queries
 
-    def attribute(self, data: "Trajectories", *, rewards: str = "all", tolerance: int = 0) -> Attributions:
+    def attribute(
+        self, data: "Trajectories", *, rewards: str = "all", tolerance: int = 0, progress: bool | None = None
+    ) -> Attributions:
         """Who earned each reward that is predicted correctly.
 
         ``rewards`` is "positive", "negative" or "all"; ``tolerance`` counts a prediction as correct within so many
         steps of the reward (5 in the paper's DMLab setting).
         """
-        return attribute(self.fitted_for(data), data, self.device, rewards, tolerance)
+        with progress_bar(progress, "rewards") as tick:
+            return attribute(self.fitted_for(data), data, self.device, rewards, tolerance, tick)
 
     def evaluate(self, data: "Trajectories") -> Confusion:
         """How well the signs of rewards are predicted."""

@@ -40,6 +40,11 @@ class CreditQuality:
         """Every number by name."""
         return {**asdict(self), "concentration": {str(d): v for d, v in self.concentration.items()}}
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "CreditQuality":
+        """The inverse of ``to_json``."""
+        return cls(**{**data, "concentration": {int(d): float(v) for d, v in data["concentration"].items()}})
+
     def __str__(self) -> str:
         return (
             f"precision {self.precision:.3f}, recall {self.recall:.3f} at attention > {self.threshold:g} "

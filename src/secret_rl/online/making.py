@@ -38,7 +38,7 @@ def make(
     credit = None
     if needs_credit(kind):
         assert secret is not None
-        credit = secret.attribute(seen, rewards="positive")
+        credit = secret.attribute(seen, rewards="positive", progress=False)
     if kind in TABLES:
         return estimate_potential(data, credit, kind, **options)
     worth = "value" if kind == "learned value" else "pending"

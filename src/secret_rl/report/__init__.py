@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from secret_rl.report.learning_curves import save_learning_curves as save_learning_curves
     from secret_rl.report.mazes import plot_maze as plot_maze
     from secret_rl.report.mazes import save_maze as save_maze
+    from secret_rl.report.page import write_report as write_report
     from secret_rl.report.style import save_figure as save_figure
     from secret_rl.report.training_curves import plot_training as plot_training
 
@@ -23,6 +24,7 @@ _HOMES = {
     "save_learning_curves": "secret_rl.report.learning_curves",
     "plot_maze": "secret_rl.report.mazes",
     "save_maze": "secret_rl.report.mazes",
+    "write_report": "secret_rl.report.page",
     "save_figure": "secret_rl.report.style",
     "plot_training": "secret_rl.report.training_curves",
 }

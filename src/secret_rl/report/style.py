@@ -123,7 +123,7 @@ def svg_of(figure: Figure) -> str:
     """A figure as an SVG element for a page: no ground of its own, and what is black has the colour of the text."""
     text = io.StringIO()
     with looks():
-        figure.savefig(text, format="svg", transparent=True, metadata=_INLINE)  # type: ignore[arg-type]
+        figure.savefig(text, format="svg", transparent=True, metadata=_INLINE)
     svg = text.getvalue()
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg[svg.index("<svg") :])  # names that would come again in the next figure
     return re.sub(r"\b(fill|stroke): #000000", r"\1: currentColor", svg)

@@ -26,9 +26,10 @@ def plot_training(curves: Mapping[str, Looks]) -> Figure:
                 how = {"color": look.color, "linestyle": look.dashes, "label": name}
                 _draw(loss, curves[name], lambda point: point["validation_loss"], **how)
                 _draw(accuracy, curves[name], _mean_accuracy, **how)
-        loss.set(title="loss", xlabel="updates", ylim=(0, None))
-        accuracy.set(title="accuracy on held-out trajectories", xlabel="updates", ylim=(0, 1.02))
+        loss.set(title="loss", ylim=(0, None))
+        accuracy.set(title="accuracy on held-out trajectories", ylim=(0, 1.02))
         for axes in (loss, accuracy):
+            axes.set(xlabel="updates", xlim=(0, None))
             style.open_axes(axes)
             axes.legend(frameon=False, fontsize="small")
     return figure

@@ -1,0 +1,160 @@
+"""Runs read back from what they left: folders of commands and of ``train``, learning curves, and models."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from secret_rl.credit.diagnosis import FitReport
+from secret_rl.evaluation import CreditQuality, LearningCurves
+from secret_rl.report.record import RECORD, folder_of, read_record
+
+if TYPE_CHECKING:
+    from secret_rl.agents.sb3 import DeepCurve
+
+_STATE, _TRAINING = "state.json", "secret-rl deep training"
+_CURVES, _COMPARISON = "curves.npz", "comparison.json"
+_PNG = b"\x89PNG\r\n\x1a\n"
+_EXPECTED = (
+    f"{RECORD} (of fit, learn and demo), {_STATE} (of train with folder=), {_CURVES} (of learning curves), "
+    "or a model written by fit"
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of a run; what it did not do is None or empty."""
+
+    name: str
+    facts: Mapping[str, Any]
+    """The command, the version, when, whether it is finished."""
+    settings: Mapping[str, Any]
+    """By name; nested ones as ``option.size``."""
+    data: Mapping[str, Any] | None = None
+    """The summary of the trajectories."""
+    fit: FitReport | None = None
+    quality: Mapping[str, CreditQuality] = field(default_factory=dict)
+    """By the name of the trajectories that credit was judged on."""
+    curves: LearningCurves | None = None
+    window: int = 1
+    """Episodes that a point of the learning curves is the mean of."""
+    comparison: Mapping[str, Any] | None = None
+    verdict: str | None = None
+    deep: "DeepCurve | None" = None
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
+    """Caption -> PNG."""
+
+
+def load_runs(paths: Sequence[Path]) -> list[Run]:
+    """Every run, under a name of its own."""
+    runs: list[Run] = []
+    for path in paths:
+        name = printable(str(path))
+        if any(run.name == name for run in runs):
+            raise ValueError(f"{name} is named twice: name each run once")
+        runs.append(_load(path, name))
+    return runs
+
+
+def printable(text: str) -> str:
+    """Text with a mark in place of what cannot be printed."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _load(path: Path, name: str) -> Run:
+    if path.is_file():
+        return _of_model(path, name)
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path} does not exist: expected a folder with {_EXPECTED}")
+    for file, load in ((RECORD, _of_command), (_STATE, _of_training), (_CURVES, _of_curves)):
+        if (path / file).is_file():
+            return _whole(path / file, lambda load=load: load(path, name))  # type: ignore[misc]
+    raise ValueError(f"nothing to report in {path}: expected {_EXPECTED}")
+
+
+def _whole(file: Path, load: Callable[[], Run]) -> Run:
+    """A run whose files hold what they should, else an error that names one."""
+    try:
+        return load()
+    except (KeyError, TypeError, AttributeError) as broken:
+        raise ValueError(f"{file} is damaged ({broken!r}): run the command again") from broken
+
+
+def _of_command(folder: Path, name: str) -> Run:
+    record = read_record(folder / RECORD)
+    facts = {"command": record["command"], "version": record["library"], "date": record["date"]}
+    curves = record.get("curves")
+    fit = record.get("fit")
+    return Run(
+        name=name,
+        facts={**facts, "finished": bool(record["finished"]), "seconds": record.get("seconds")},
+        settings=_flat(record["settings"]),
+        data=record.get("data"),
+        fit=None if fit is None else FitReport.from_json(fit),
+        quality={printable(of): CreditQuality.from_json(found) for of, found in record.get("quality", {}).items()},
+        curves=None if curves is None else LearningCurves.load(folder / Path(curves).name),
+        window=int(record.get("window", 1)),
+        comparison=record.get("comparison"),
+        verdict=record.get("verdict"),
+        pictures={printable(of): _picture(folder / Path(file).name) for of, file in record.get("pictures", {}).items()},
+    )
+
+
+def _of_training(folder: Path, name: str) -> Run:
+    from secret_rl.agents.sb3 import DeepCurve
+
+    state = _json(folder / _STATE)
+    if state.get("format") != _TRAINING:
+        raise ValueError(f"{folder / _STATE} is of {state.get('format')!r}, expected {_TRAINING!r}: nothing to report")
+    return Run(
+        name=name,
+        facts={"command": "train", "finished": bool(state["finished"])},
+        settings=_flat(state["fingerprint"]),
+        deep=DeepCurve.load(folder / Path(state["files"]["curve"]).name),
+    )
+
+
+def _of_curves(folder: Path, name: str) -> Run:
+    """Learning curves without a record, as the library saves them."""
+    path = folder / _COMPARISON
+    comparison = _json(path) if path.is_file() else None
+    return Run(name, {}, {}, curves=LearningCurves.load(folder / _CURVES), comparison=comparison)
+
+
+def _of_model(path: Path, name: str) -> Run:
+    """A model; with the record of its fit, where that is beside it."""
+    from secret_rl.credit import Secret
+
+    secret = Secret.load(path, device="cpu")
+    if (folder_of(path) / RECORD).is_file():
+        run = _load(folder_of(path), name)
+        if run.fit is not None and secret.report is not None and run.fit.to_json() == secret.report.to_json():
+            return run
+    settings = {"seed": secret.seed, **vars(secret.model_options), **vars(secret.training_options)}
+    return Run(name, {"command": "fit"}, _flat(settings), fit=secret.report)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as broken:
+        raise ValueError(f"{path} is damaged ({broken}): run the command again") from broken
+    return content
+
+
+def _picture(path: Path) -> bytes:
+    content = path.read_bytes()
+    if not content.startswith(_PNG):
+        raise ValueError(f"{path} is no PNG picture")
+    return content
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{before}{name}.")
+        else:
+            found[f"{before}{name}"] = value
+    return found
