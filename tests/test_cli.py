@@ -6,6 +6,7 @@ import pty
 import subprocess
 import sys
 import warnings
+from dataclasses import fields
 from pathlib import Path
 
 import gymnasium as gym
@@ -34,15 +35,10 @@ def test_help_explains_every_option(command, capsys):
         main([command, "--help"])
     assert leaving.value.code == 0
     shown = capsys.readouterr().out
-    for option in cli._COMMANDS[command].__dataclass_fields__:
-        assert f"--{option.replace('_', '-')}" in shown or option in (
-            "env",
-            "data",
-            "model",
-            "training",
-            "names",
-            "runs",
-        )
+    named = ("env", "data", "model", "training", "names", "runs")  # by their place, or by their own options
+    for option in fields(cli._COMMANDS[command]):
+        assert f"--{option.name.replace('_', '-')}" in shown or option.name in named
+    assert "--quiet" in shown and "--json" in shown
     if command == "fit":
         for option in (*ModelOptions.__dataclass_fields__, *TrainingOptions.__dataclass_fields__):
             assert f"--{option.replace('_', '-')}" in shown

@@ -261,6 +261,15 @@ def test_curves_without_a_record_and_a_single_agent(tmp_path):
     assert "One agent: there is no interval" in read(write_report([tmp_path / "one"], tmp_path / "r.html")).text
 
 
+def test_what_has_no_ratio_or_no_bound_says_so(tmp_path):
+    curves = learning(credit=1.0)
+    level = float(curves["none"].mean())
+    for shift, words in ((-level - 0.1, "undefined"), (-level + 1e-3, "[unbounded]")):
+        folder = learned(tmp_path / "run", LearningCurves({name: curves[name] + shift for name in curves}))
+        rows = read(write_report([folder], tmp_path / "r.html")).rows
+        assert words in next(row for row in rows if row[:1] == ["OnlineCredit"])[3]
+
+
 def test_an_unfinished_run_says_so(tmp_path):
     RunFolder(tmp_path / "run", "learn", {"env": "Maze-v0"})
     shown = read(write_report([tmp_path / "run"], tmp_path / "r.html"))

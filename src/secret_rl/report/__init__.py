@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from secret_rl.report.mazes import save_maze as save_maze
     from secret_rl.report.page import write_report as write_report
     from secret_rl.report.style import save_figure as save_figure
+    from secret_rl.report.style import svg_of as svg_of
     from secret_rl.report.training_curves import plot_training as plot_training
 
 # Imported on first use: a record of a run is written without any of the libraries that draw.
@@ -26,6 +27,7 @@ _HOMES = {
     "save_maze": "secret_rl.report.mazes",
     "write_report": "secret_rl.report.page",
     "save_figure": "secret_rl.report.style",
+    "svg_of": "secret_rl.report.style",
     "plot_training": "secret_rl.report.training_curves",
 }
 __all__ = list(_HOMES)

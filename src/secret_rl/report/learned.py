@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from secret_rl.evaluation import Bootstrap, LearningCurves, compare
+from secret_rl.evaluation import Bootstrap, Estimate, LearningCurves, compare
 from secret_rl.report.html import Html, element, table
 from secret_rl.report.learning_curves import plot_learning_curves
 from secret_rl.report.runs import Run
@@ -112,12 +112,14 @@ def _compared(content: Mapping[str, Any]) -> Iterator[Html]:
     yield element("p", " ".join(notes), kind="note")
 
 
-def _estimate(content: Mapping[str, Any] | None, digits: int) -> str:
+def _estimate(content: Mapping[str, float | None] | None, digits: int) -> str:
+    """An estimate in words, from its JSON; what is not there is undefined, or a bound that does not exist."""
     if content is None:
         return ""
     value, low, high = (content[name] for name in ("value", "low", "high"))
-    told = ["?" if number is None else f"{number:.{digits}f}" for number in (value, low, high)]
-    return f"{told[0]} [{told[1]}, {told[2]}]"
+    bounds = (np.inf if bound is None else bound for bound in (low, high))
+    told = Estimate(np.nan if value is None else value, *bounds)
+    return f"{told:.{digits}f}"
 
 
 def _deep(runs: Sequence[Run]) -> Iterator[Html]:
