@@ -108,7 +108,10 @@ def test_a_fit_that_ctrl_c_interrupts_goes_on_to_the_same_model(here, tmp_path):
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     command = [*QUICKLY, "fit", here / "mazes", "--out", tmp_path / "new.safetensors", *words]
     state = tmp_path / "new.safetensors.partial" / "state.json"
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    ) as running:  # fmt: skip
         while running.poll() is None and not state.is_file():
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
@@ -128,6 +131,17 @@ def test_a_fit_that_ctrl_c_interrupts_goes_on_to_the_same_model(here, tmp_path):
     found = json.loads(done.stdout)
     assert {**found, "seconds": 0} == {**expected, "seconds": 0}
     assert not state.parent.exists()
+
+
+def test_a_fit_is_judged_on_other_trajectories_if_they_are_named(here, capsys):
+    command = ["fit", *COMMANDS["fit"], "--quiet", "--held-out"]
+    assert main([*command, "nowhere"]) == 1
+    assert "nowhere is not a folder" in capsys.readouterr().err
+    assert not Path("new.run").exists(), "refused before anything is done"
+    assert main([*command, "target"]) == 0
+    secret, target = srl.Secret.load("new.safetensors", device="cpu"), srl.Trajectories.load("target")
+    expected = srl.credit_quality(secret.attribute(target, rewards="positive"), target)
+    assert json.loads(Path("new.run/run.json").read_text())["quality"] == {"target": expected.to_json()}
 
 
 def interrupt_after(monkeypatch, calls):

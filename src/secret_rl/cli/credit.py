@@ -41,6 +41,7 @@ class Fit(Output):
     def run(self) -> None:
         """Fit and save."""
         data = secret_rl.Trajectories.load(self.data)
+        held_out = None if self.held_out is None else secret_rl.Trajectories.load(self.held_out)
         options = {**vars(self.model), **vars(self.training)}
         secret = secret_rl.Secret(seed=self.seed, device=self.device, **options)
         given = {"data": self.data, "held_out": self.held_out, "seed": self.seed, "device": secret.device}
@@ -48,7 +49,7 @@ class Fit(Output):
         secret.fit(data, checkpoint=self.out.with_name(f"{self.out.name}.partial"))
         secret.save(self.out)
         assert secret.report is not None
-        quality = self._judged(secret, data)
+        quality = self._judged(secret, data, held_out)
         record.finish(
             data=data.summary().to_json(),
             fit=secret.report.to_json(),
@@ -57,12 +58,13 @@ class Fit(Output):
         told = "".join(f"\ncredit        {found}" for found in quality.values())
         self.saved(f"{secret.report}{told}\nsaved         {self.out}", secret.report.to_json())
 
-    def _judged(self, secret: secret_rl.Secret, data: secret_rl.Trajectories) -> dict[str, CreditQuality]:
+    def _judged(
+        self, secret: secret_rl.Secret, data: secret_rl.Trajectories, held_out: secret_rl.Trajectories | None
+    ) -> dict[str, CreditQuality]:
         """Credit beside the truth, by the name of the trajectories; nothing where the truth is not known."""
-        name = "held out for validation" if self.held_out is None else str(self.held_out)
-        if self.held_out is not None:
-            judged = secret_rl.Trajectories.load(self.held_out)
-        else:
+        name, judged = str(self.held_out), held_out
+        if judged is None:
+            name = "held out for validation"
             judged = data[data.split_indices(secret.training_options.validation, seed=self.seed)[1]]
         if sum(array.dtype == np.bool_ for array in judged.annotations.values()) != 1:
             return {}
