@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import secret_rl as srl
@@ -175,9 +176,23 @@ def _row(cells: Sequence[str]) -> list[str]:
     return ["| " + " | ".join(cells) + " |"]
 
 
+def figure(result: Result) -> list[Path]:
+    """Attention around the pick-up of the key, the mean over seeds."""
+    from secret_rl.report import save_concentration  # so that runs need no pictures
+
+    panels = {}
+    for source, held_out in zip(result.sources, result.held_out, strict=True):
+        found = [_found(result, _settings(result, source, held_out, seed)) for seed in range(result.seeds)]
+        bars = [entry["quality"]["concentration"] for entry in found if entry is not None]
+        if bars:
+            panels[source.label] = {int(d): float(np.mean([bar[d] for bar in bars])) for d in bars[0]}
+    label = "steps from the pick-up of the key"
+    return list(save_concentration(panels, RESULTS / result.name, xlabel=label)) if panels else []
+
+
 def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
-    """Run and write the table."""
+    """Run, and write the table and the figure."""
     this = result(quick)
     if not analyse_only:
         run(this, command)
-    return [str(table(this))]
+    return [str(path) for path in (table(this), *figure(this))]

@@ -4,6 +4,7 @@ from secret_rl.evaluation.causes import CauseQuality, cause_quality
 from secret_rl.evaluation.comparison import ComparedCondition, Comparison, compare
 from secret_rl.evaluation.credit_quality import CreditQuality, credit_quality
 from secret_rl.evaluation.curves import LearningCurves
+from secret_rl.evaluation.places import attention_by_place
 from secret_rl.evaluation.statistics import (
     AggregatedCurve,
     Bootstrap,
@@ -38,6 +39,7 @@ __all__ = [
     "TargetTime",
     "aggregate",
     "area_under_curve",
+    "attention_by_place",
     "cause_quality",
     "compare",
     "credit_quality",

@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from secret_rl.report.concentration import plot_concentration as plot_concentration
     from secret_rl.report.concentration import save_concentration as save_concentration
     from secret_rl.report.figures import save_frames as save_frames
+    from secret_rl.report.heat import plot_heat as plot_heat
+    from secret_rl.report.heat import save_heat as save_heat
     from secret_rl.report.learning_curves import plot_learning_curves as plot_learning_curves
     from secret_rl.report.learning_curves import save_learning_curves as save_learning_curves
     from secret_rl.report.mazes import plot_maze as plot_maze
@@ -21,6 +23,8 @@ _HOMES = {
     "plot_concentration": "secret_rl.report.concentration",
     "save_concentration": "secret_rl.report.concentration",
     "save_frames": "secret_rl.report.figures",
+    "plot_heat": "secret_rl.report.heat",
+    "save_heat": "secret_rl.report.heat",
     "plot_learning_curves": "secret_rl.report.learning_curves",
     "save_learning_curves": "secret_rl.report.learning_curves",
     "plot_maze": "secret_rl.report.mazes",
