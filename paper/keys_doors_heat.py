@@ -61,6 +61,8 @@ def run(result: HeatResult, command: str, device: str = "auto") -> Path:
     opened = np.asarray(data.annotations["door_opened"])
     door_of_row = opened[data.offsets[attributions.episode] + attributions.step]
     doors = np.bincount(door_of_row, minlength=len(COLOURS) + 1)[1:]
+    if not doors.any():
+        raise ValueError(f"no opened door is predicted by {model}: its credit cannot be drawn")
     door = int(doors.argmax()) + 1
     puzzle = _puzzle(result)
     shape = puzzle.width * CELL // STATE_CELL, puzzle.height * CELL // STATE_CELL

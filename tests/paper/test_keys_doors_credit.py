@@ -1,0 +1,71 @@
+"""Credit in 3D and its heat map, at a tiny size: every part runs, nothing is done twice, the numbers are told."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("vizdoom")
+
+from paper.keys_doors_credit import DEVELOPMENT, HELD_OUT, OPTIONS, SOURCE, Maps, Result
+
+from paper import keys_doors_credit, keys_doors_heat
+from secret_rl.credit import memoryless
+from secret_rl.envs.keys_doors import COLOURS
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
+WORLD = {"size": (16, 12), "max_steps": 90}
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    for module in (keys_doors_credit, keys_doors_heat):
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    monkeypatch.setattr(keys_doors_credit, "DATA", tmp_path / "data")
+    monkeypatch.setattr(keys_doors_credit, "MODELS", tmp_path / "models")
+    monkeypatch.setattr(memoryless, "_ROUND", 2)  # spend no time on the memoryless twin
+    options = {**OPTIONS, "class_weights": (0.0, 0.0, 1.0), "steps": 12, "batch_size": 8, "units": 8, "restarts": 0}
+    maps = [Maps("2x2", 16, SOURCE, WORLD)], [Maps("2x2", 8, DEVELOPMENT, WORLD)]
+    return Result("tiny", *maps, seeds=2, options={**options, "validation": 0.2, "filters": (4, 4)})
+
+
+def test_every_seed_is_run_told_and_not_run_twice(tiny, monkeypatch):
+    keys_doors_credit.run(tiny, "the command", device="cpu")
+    record = json.loads(tiny.path.read_text())
+    assert [entry["settings"]["seed"] for entry in record["runs"]] == [0, 1]
+    for entry in record["runs"]:
+        assert 0 <= entry["quality"]["share"] <= 1 and entry["quality"]["tolerance"] == 5
+        assert entry["quality"]["rows"] == round(entry["quality"]["predicted"] * doors(tiny))
+    monkeypatch.setattr(keys_doors_credit, "_fit_and_judge", lambda *_: pytest.fail("run twice"))
+    keys_doors_credit.run(tiny, "the command", device="cpu")
+    page = keys_doors_credit.table(tiny).read_text()
+    assert f" | {record['runs'][0]['quality']['predicted']:.3f} | " in page
+    assert "`the command`" in page and "not run" not in page
+    assert [path.suffix for path in keys_doors_credit.figure(tiny)] == [".png", ".svg"]
+
+
+def doors(tiny):
+    data = tiny.held_out[0].load()
+    return int((keys_doors_credit.door_causes(data) >= 0).sum())
+
+
+def test_the_heat_map_is_of_one_door_on_a_map_of_its_own(tiny):
+    result = keys_doors_heat.HeatResult("heat", tiny, "2x2", 8)
+    with pytest.raises(FileNotFoundError, match="run it first"):
+        keys_doors_heat.figure(result)
+    keys_doors_heat.run(result, "the command", device="cpu")
+    record = json.loads(result.path.read_text())
+    assert record["door"] in COLOURS and 0 < record["rows"] <= record["opened"]
+    heat = np.array(record["heat"], float)
+    assert heat.shape == (18, 14), "half cells of a map of 9 x 7"
+    assert np.isfinite(heat).any() and np.nanmax(heat) <= 1
+    page, *pictures = keys_doors_heat.figure(result)
+    assert f"the {record['door']} door" in page.read_text() and all(path.is_file() for path in pictures)
+
+
+def test_no_map_is_learned_from_and_judged_on():
+    full = keys_doors_credit.result(quick=False)
+    assert {maps.seed for maps in full.sources} == {SOURCE}
+    assert {maps.seed for maps in full.held_out} == {HELD_OUT}
+    quick = keys_doors_credit.result(quick=True)
+    assert {maps.seed for maps in quick.held_out} == {DEVELOPMENT}, "a quick look does not touch what is held out"
