@@ -15,6 +15,7 @@ from secret_rl.cli.completion import completion_script
 from secret_rl.cli.credit import Attribute, Fit, Quality
 from secret_rl.cli.data import Collect, Info
 from secret_rl.cli.demo import Demo
+from secret_rl.cli.explore import Explore
 from secret_rl.cli.learning import Learn, Potential
 from secret_rl.cli.output import UsageError
 from secret_rl.cli.play import Play
@@ -31,6 +32,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "fit": Fit,
     "attribute": Attribute,
     "quality": Quality,
+    "explore": Explore,
     "potential": Potential,
     "learn": Learn,
     "report": Report,

@@ -1,4 +1,4 @@
-"""Pictures of mazes and results, and pages that show what runs came to."""
+"""Pictures of mazes and results, pages that show what runs came to, and the credit explorer."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from secret_rl.report.concentration import plot_concentration as plot_concentration
     from secret_rl.report.concentration import save_concentration as save_concentration
+    from secret_rl.report.explorer import Explored as Explored
+    from secret_rl.report.explorer import explore as explore
     from secret_rl.report.figures import save_frames as save_frames
     from secret_rl.report.heat import plot_heat as plot_heat
     from secret_rl.report.heat import save_heat as save_heat
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "plot_concentration": "secret_rl.report.concentration",
     "save_concentration": "secret_rl.report.concentration",
+    "Explored": "secret_rl.report.explorer",
+    "explore": "secret_rl.report.explorer",
     "save_frames": "secret_rl.report.figures",
     "plot_heat": "secret_rl.report.heat",
     "save_heat": "secret_rl.report.heat",

@@ -74,13 +74,17 @@ class ReplayShaping:
         ``info`` is what the trajectories know: the state, and after each step its annotations. An episode that
         neither terminated nor was truncated goes on, so Phi' of its last step stays.
         """
+        return self.along(trajectories)[0]
+
+    def along(self, trajectories: Trajectories) -> tuple[Values, Values]:
+        """(steps,) each: what ``over`` gives, and the scaled Phi that each step starts from."""
         check_spaces(self.potential, trajectories.observation_space, trajectories.action_space)
-        paid = np.empty(trajectories.steps)
+        paid, before = np.empty(trajectories.steps), np.empty(trajectories.steps)
         # Episodes of like length together: few wait for the longest.
         order = np.argsort(-trajectories.lengths, kind="stable")
         for first in range(0, len(order), _EPISODES_AT_A_TIME):
-            self._pay_together(trajectories, order[first : first + _EPISODES_AT_A_TIME], paid)
-        return paid
+            self._pay_together(trajectories, order[first : first + _EPISODES_AT_A_TIME], paid, before)
+        return paid, before
 
     def step(
         self,
@@ -130,8 +134,8 @@ class ReplayShaping:
         self._begun = self._begun & ~(terminated | truncated)
         return paid
 
-    def _pay_together(self, data: Trajectories, chosen: NDArray[np.int64], paid: Values) -> None:
-        """Fill in what the steps of some episodes are paid, one time step after the other in all of them."""
+    def _pay_together(self, data: Trajectories, chosen: NDArray[np.int64], paid: Values, before: Values) -> None:
+        """Fill in what some episodes are paid and start from, one time step after the other in all of them."""
         starts, lengths = np.asarray(data.offsets)[chosen], data.lengths[chosen]
         last = starts + lengths - 1
         over = np.asarray(data.terminated)[last]
@@ -155,6 +159,7 @@ class ReplayShaping:
                 infos["_state"] = ~ends
             seen = _following(data.observations, data.final_observations, *follows)
             after = shaping.step(asked, _rows(data.actions, here), seen, rewards[here].astype(np.float64), infos)
+            before[here[active]] = shaping.before[active]
             terms = shaping.pay(active, after, ends & over, np.zeros_like(ends))
             paid[here[active]] = terms[active]
 

@@ -23,6 +23,11 @@ class SideBySide:
         self._before = np.zeros(n)  # (n,) scaled Phi of the present states
         self._short = TableSteps.of(terms)
 
+    @property
+    def before(self) -> Values:
+        """(n,) scaled Phi of the present states."""
+        return self._before
+
     def step_at_once(self, rewards: Values, terminated: Mask, truncated: Mask, infos: Infos) -> Paid | None:
         """A whole step of environments that reset within it, restarts included, where there is a short way; else None.
 

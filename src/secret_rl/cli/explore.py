@@ -1,0 +1,90 @@
+"""The command that makes a page to look at credit with."""
+
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from secret_rl.checks import check_integer
+
+
+@dataclass(frozen=True)
+class Explore:
+    """Make a page to look at credit with: trajectories, their rewards, and the steps that earned them.
+
+    The page is one HTML file that needs no network; open it in a browser.
+    """
+
+    model: Positional[Path]
+    """File written by fit."""
+    data: Positional[Path]
+    """Folder that trajectories were saved to."""
+    out: Path = Path("explorer.html")
+    """File to write."""
+    trajectories: int = 50
+    """How many to show: successful, mispredicted and long ones are among them."""
+    episodes: tuple[int, ...] = ()
+    """Show these instead, by number."""
+    potential: Path | None = None
+    """Show the values and the shaped reward of this potential, a file; by default of the model's own credit."""
+    discount: float = 0.99
+    """Of the shaped reward."""
+    env: str | None = None
+    """Gymnasium id to play episodes again in, for example minigrid:MiniGrid-Unlock-v0; by default the one of the data.
+    """
+    replay: bool = True
+    """Play episodes again to see them; without, only what is stored is shown."""
+    title: str | None = None
+    """Heading of the page."""
+    serve: bool = False
+    """Serve the page on this machine, 127.0.0.1, until interrupted."""
+    port: int = 0
+    """Port to serve at; 0: a free one."""
+    open: bool = False
+    """Open the page in a browser."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    quiet: bool = False
+    """No progress bar and no report."""
+
+    def run(self) -> None:
+        """Make the page, and serve it if asked to."""
+        check_integer("port", self.port, 0, 65535)
+        from secret_rl.report.explorer import explore
+
+        made = explore(
+            self.model,
+            self.data,
+            self.out,
+            trajectories=self.trajectories,
+            episodes=self.episodes or None,
+            potential=self.potential,
+            discount=self.discount,
+            env=self.env,
+            replay=self.replay,
+            title=self.title,
+            device=self.device,
+            progress=False if self.quiet else None,
+        )
+        if not self.quiet:
+            print(f"saved       {made.path} ({made.bytes / 1e6:.2f} MB, {len(made.episodes)} trajectories)")
+            for note in made.notes:
+                print(f"note        {note}")
+        if self.serve:
+            self._serve(made.path)
+        elif self.open:
+            webbrowser.open(made.path.resolve().as_uri())
+
+    def _serve(self, path: Path) -> None:
+        from secret_rl.report.explorer.serving import server
+
+        with server(path, self.port) as serving:
+            address = f"http://127.0.0.1:{serving.server_address[1]}/"
+            print(f"serving     {address} until interrupted (Ctrl-C)", flush=True)
+            if self.open:
+                webbrowser.open(address)
+            try:
+                serving.serve_forever()
+            except KeyboardInterrupt:
+                print("stopped")

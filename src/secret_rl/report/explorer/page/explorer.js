@@ -1,0 +1,232 @@
+// The page: what is chosen, and what follows from it.
+
+class Explorer {
+  constructor(data) {
+    this.data = data;
+    this.count = 0; // steps taken: the picture is that after this many
+    this.row = null; // attention of the chosen reward
+    this.timer = null;
+    this.image = null;
+    data.trajectories.forEach(prepare);
+    this.timeline = new Timeline(byId("timeline"), {
+      onScrub: (count) => this.goTo(count),
+      onChoose: (step) => this.choose(this.row && this.row.step === step ? null : step),
+    });
+    this.about();
+    this.controls();
+    this.list = new TrajectoryList(data.trajectories, (entry) => this.show(entry));
+  }
+
+  about() {
+    const { data } = this;
+    const shown = data.trajectories.length;
+    const parts = [data.env, data.options, `${plural(shown, "trajectory").replace("trajectorys", "trajectories")} of ${data.episodes.toLocaleString("en")}`];
+    byId("title").textContent = data.title;
+    byId("about").textContent = parts.filter(Boolean).join(" · ");
+    byId("notes").replaceChildren(...data.notes.map((note) => el("li", {}, note)));
+    const symbol = (kind, more) => svg("svg", { viewBox: "0 0 14 14", "aria-hidden": "true" }, shape(kind, 7, 7, 5, more));
+    const symbols = [["up", "", "positive reward"], ["down", "", "negative reward"], ["up", "hollow", "predicted"],
+      ["cross", "", "mispredicted"], ["diamond", "", "true event"]];
+    byId("legend").replaceChildren(...symbols.map(([kind, more, name]) => el("li", {}, symbol(kind, more), name)));
+  }
+
+  controls() {
+    const click = (id, action) => byId(id).addEventListener("click", action);
+    click("first", () => this.goTo(0));
+    click("back", () => this.goTo(this.count - 1));
+    click("on", () => this.goTo(this.count + 1));
+    click("last", () => this.goTo(this.entry.steps));
+    click("play", () => this.play(!this.timer));
+    click("theme", () => this.theme());
+    byId("scrub").addEventListener("input", (event) => this.goTo(Number(event.target.value)));
+    byId("speed").addEventListener("change", () => this.timer && this.play(true));
+    byId("heat").addEventListener("change", () => this.picture());
+    document.addEventListener("keydown", (event) => this.key(event));
+    window.addEventListener("resize", () => this.entry && this.picture());
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.picture());
+  }
+
+  theme() {
+    const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    const now = document.documentElement.dataset.theme || system;
+    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
+    this.picture();
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+    const onButton = event.target.closest("button, [role=button], input[type=checkbox]");
+    const far = event.shiftKey ? 10 : 1;
+    const actions = {
+      ArrowLeft: () => this.goTo(this.count - far),
+      ArrowRight: () => this.goTo(this.count + far),
+      Home: () => this.goTo(0),
+      End: () => this.goTo(this.entry.steps),
+      " ": () => this.play(!this.timer),
+      ",": () => this.nextReward(-1),
+      ".": () => this.nextReward(1),
+      Escape: () => this.choose(null),
+      "[": () => this.list.move(-1),
+      "]": () => this.list.move(1),
+      h: () => byId("heat").click(),
+    };
+    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!action || (event.key === " " && onButton)) return;
+    event.preventDefault();
+    action();
+  }
+
+  async show(entry) {
+    this.play(false);
+    this.entry = entry;
+    this.image = null;
+    byId("name").textContent = `Episode ${entry.episode.toLocaleString("en")}`;
+    const wrong = entry.wrong.length ? `, ${entry.wrong.length} mispredicted` : ", every reward predicted";
+    const ended = { terminated: "ended", truncated: "cut short", open: "goes on" }[entry.ended];
+    byId("outcome").textContent = `return ${brief(entry.return)} in ${plural(entry.steps, "step")}, ${ended}${wrong}`;
+    byId("scrub").max = entry.steps;
+    byId("stage-figure").hidden = !entry.scene && !entry.frames;
+    byId("map-figure").hidden = !entry.map;
+    byId("values").hidden = !entry.values;
+    byId("watch").classList.toggle("numbers", Boolean(entry.values));
+    byId("heat-choice").hidden = !entry.places;
+    const best = entry.attention.filter((row) => row.kind === "right");
+    const first = [...best, ...entry.attention].find((row) => entry.rewardAt.get(row.step) > 0) || best[0] || entry.attention[0];
+    this.row = first || null;
+    this.timeline.show(entry, this.row, this.data.potential);
+    this.goTo(first ? first.step + 1 : 0);
+    this.earned();
+    if (entry.frames) {
+      const image = new Image();
+      image.src = entry.frames.sheet;
+      await image.decode();
+      if (this.entry !== entry) return;
+      this.image = image;
+      this.picture();
+    }
+  }
+
+  goTo(count) {
+    this.count = clamp(count, 0, this.entry.steps);
+    byId("scrub").value = this.count;
+    byId("scrub").setAttribute("aria-valuetext", `after step ${this.count} of ${this.entry.steps}`);
+    this.timeline.moveTo(this.count);
+    this.picture();
+    this.facts();
+  }
+
+  play(on) {
+    window.clearInterval(this.timer);
+    this.timer = null;
+    if (on) {
+      if (this.count >= this.entry.steps) this.goTo(0);
+      this.timer = window.setInterval(() => {
+        this.goTo(this.count + 1);
+        if (this.count >= this.entry.steps) this.play(false);
+      }, 1000 / Number(byId("speed").value));
+    }
+    byId("play").textContent = on ? "❚❚" : "▶";
+    byId("play").setAttribute("aria-label", on ? "Pause" : "Play");
+  }
+
+  choose(step) {
+    this.row = step === null ? null : this.entry.rowAt.get(step) || null;
+    const focused = document.activeElement && document.activeElement.closest(".mark");
+    this.timeline.show(this.entry, this.row, this.data.potential);
+    if (this.row) this.goTo(this.row.step + 1);
+    else this.goTo(this.count);
+    this.earned();
+    if (focused) this.timeline.svg.querySelector(`[data-reward="${Number(focused.dataset.reward)}"]`)?.focus();
+  }
+
+  nextReward(direction) {
+    const steps = this.entry.attention.map((row) => row.step);
+    if (!steps.length) return;
+    const here = this.row ? this.row.step : this.count - 1;
+    const next = direction > 0 ? steps.find((step) => step > here) : steps.findLast((step) => step < here);
+    this.choose(next === undefined ? (direction > 0 ? steps[steps.length - 1] : steps[0]) : next);
+  }
+
+  picture() {
+    const { entry, count } = this;
+    const heat = byId("heat").checked ? heatOver(entry, this.row) : null;
+    if (entry.scene) drawTriggers(byId("stage"), entry.scene, count, heat);
+    if (entry.frames) drawFrame(byId("stage"), entry.frames, this.image, count, entry.map ? null : heat, entry.map ? 310 : 400);
+    if (entry.map) drawRooms(byId("map"), entry.map, entry.places, count, heat);
+    if (entry.values) showValues(byId("values"), entry.values, count);
+  }
+
+  facts() {
+    const { entry } = this;
+    const step = this.count - 1;
+    const box = byId("facts");
+    if (step < 0) {
+      box.replaceChildren(el("h3", {}, "Start"), el("p", { class: "nothing" }, "No step has been taken."));
+      return;
+    }
+    const reward = entry.rewardAt.get(step) || 0;
+    const said = entry.predictedAt.get(step) || 0;
+    const [negative, positive] = [entry.chances.negative[step] / 255, entry.chances.positive[step] / 255];
+    const chances = [["+", "gain", positive], ["0", "nothing", Math.max(0, 1 - negative - positive)], ["−", "loss", negative]];
+    const bars = chances.map(([sign, kind, chance]) => {
+      const bar = el("b");
+      bar.style.width = `${100 * chance}%`;
+      return el("div", { class: `chance ${kind}` }, el("span", {}, sign), el("i", {}, bar), el("em", {}, percent(chance)));
+    });
+    const action = entry.actions[step];
+    const names = { "1": "positive", "0": "none", "-1": "negative" };
+    const rows = [
+      ["Action", this.data.actions && this.data.actions[action] !== undefined ? this.data.actions[action] : String(action)],
+      ["Reward", el("span", { class: reward > 0 ? "gain" : reward < 0 ? "loss" : "nothing" }, brief(reward))],
+      ["Predicted", el("span", { class: entry.wrongAt.has(step) ? "wrong" : "" }, names[said] + (entry.wrongAt.has(step) ? " ✕" : " ✓"))],
+      ["", el("div", {}, bars)],
+    ];
+    if (this.row) {
+      const at = this.row.to.indexOf(step);
+      if (step <= this.row.step) rows.push(["Earned", el("span", { class: "credit" }, at < 0 ? "0 %" : percent(this.row.shares[at]))]);
+    }
+    if (entry.potential) {
+      const after = step + 1 < entry.steps ? entry.potential[step + 1] : (entry.shaping[step] + entry.potential[step]) / this.data.discount;
+      rows.push(["Potential", `${brief(entry.potential[step])} → ${brief(after)}`]);
+      rows.push(["Shaped", brief(reward + entry.shaping[step])]);
+    }
+    for (const name of entry.truthAt.get(step) || []) rows.push(["True event", el("span", { class: "truth" }, `◆ ${name}`)]);
+    for (const [name, told] of Object.entries(entry.known)) rows.push([name, told.texts[told.at[step]]]);
+    box.replaceChildren(el("h3", {}, `Step ${this.count} of ${entry.steps}`),
+      el("dl", {}, rows.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
+  }
+
+  earned() {
+    const { entry, row } = this;
+    const box = byId("earned");
+    if (!row) {
+      const none = entry.attention.length ? "Choose a reward to see which steps earned it." : "No reward, and none was predicted.";
+      box.replaceChildren(el("p", { class: "nothing" }, none));
+      return;
+    }
+    const value = entry.rewardAt.get(row.step);
+    const what = {
+      right: `Reward ${brief(value || 0)} at step ${row.step + 1}: earned by`,
+      missed: `Reward ${brief(value || 0)} at step ${row.step + 1} was not predicted, so this is no credit. Looked at:`,
+      "false alarm": `A reward was predicted at step ${row.step + 1}, but none came. Looked at:`,
+    }[row.kind];
+    const order = row.to.map((step, i) => [step, row.shares[i]]).sort((a, b) => b[1] - a[1]).slice(0, 8);
+    const rest = Math.max(0, 1 - order.reduce((sum, [, share]) => sum + share, 0));
+    const items = order.map(([step, share]) => el("li", {}, el("button", { type: "button", class: entry.truthAt.has(step) ? "true" : null,
+      title: (entry.truthAt.get(step) || []).join(", ") || null, "data-earner": step, on: { click: () => this.goTo(step + 1) } },
+      `step ${step + 1}`, el("span", { class: "credit" }, percent(share)))));
+    box.replaceChildren(el("p", { class: row.kind === "right" ? null : "wrong" }, what), el("ol", {}, items),
+      el("p", { class: "nothing" }, rest > 0.005 ? `other steps ${percent(rest)}` : ""));
+  }
+}
+
+readData().then((data) => {
+  document.querySelector("main").hidden = false;
+  document.querySelector("footer").hidden = false;
+  new Explorer(data);
+  document.documentElement.dataset.ready = "yes";
+}).catch((error) => {
+  byId("trouble").hidden = false;
+  byId("trouble").textContent = `The page cannot be shown: ${error.message}`;
+  throw error;
+});

@@ -1,0 +1,217 @@
+// Strips over the steps of a trajectory: who earned the chosen reward, rewards, predictions, truth, shaping.
+
+const THICKEST = 16; // of an arc that stands for a whole reward, in pixels
+const LEAST_ARC = 0.01;
+
+class Timeline {
+  constructor(box, { onScrub, onChoose }) {
+    this.box = box;
+    this.onScrub = onScrub;
+    this.onChoose = onChoose;
+    this.svg = svg("svg", { "aria-label": "Timeline", role: "group" });
+    box.replaceChildren(this.svg);
+    const scrub = (event) => {
+      const bounds = this.svg.getBoundingClientRect();
+      this.onScrub(clamp(Math.floor((event.clientX - bounds.left - this.gutter) / this.pitch) + 1, 0, this.entry.steps));
+    };
+    this.svg.addEventListener("pointerdown", (event) => {
+      if (event.target.closest(".mark")) return;
+      this.svg.setPointerCapture(event.pointerId);
+      scrub(event);
+    });
+    this.svg.addEventListener("pointermove", (event) => {
+      if (this.svg.hasPointerCapture(event.pointerId)) scrub(event);
+    });
+    new ResizeObserver(() => this.entry && this.draw()).observe(box);
+  }
+
+  show(entry, row, potentialName) {
+    Object.assign(this, { entry, row, potentialName });
+    this.draw();
+  }
+
+  moveTo(count) {
+    this.count = count;
+    if (!this.cursor) return;
+    const x = count ? this.x(count - 1) : this.gutter;
+    this.cursor.setAttribute("transform", `translate(${x} 0)`);
+  }
+
+  x(step) {
+    return this.gutter + (step + 0.5) * this.pitch;
+  }
+
+  draw() {
+    const style = getComputedStyle(this.box);
+    this.width = this.box.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    this.narrow = this.width < 560;
+    this.gutter = this.narrow ? 8 : 104;
+    this.pitch = (this.width - this.gutter - 8) / this.entry.steps;
+    this.top = 0;
+    const parts = [this.arcs(), this.rewards(), this.predictions(), ...this.truths(), ...this.shaping(), this.axis()];
+    this.cursor = svg("g", {}, svg("line", { class: "cursor", x1: 0, x2: 0, y1: 4, y2: this.top - 16 }),
+      svg("circle", { class: "handle", cx: 0, cy: 4, r: 4 }));
+    this.svg.replaceChildren(...parts.filter(Boolean), this.cursor);
+    this.svg.setAttribute("height", this.top);
+    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.top}`);
+    this.moveTo(this.count || 0);
+  }
+
+  // A strip of some height below the others, with its name.
+  strip(name, height, make) {
+    if (this.narrow) this.top += 15;
+    const label = this.narrow
+      ? svg("text", { x: 0, y: this.top - 3 }, name)
+      : svg("text", { x: 0, y: this.top + height / 2 + 4 }, name);
+    const part = svg("g", { "data-strip": name }, label, make(this.top, height));
+    this.top += height + 6;
+    return part;
+  }
+
+  base(y) {
+    return svg("line", { class: "base", x1: this.gutter, x2: this.width - 8, y1: y, y2: y });
+  }
+
+  arcs() {
+    return this.strip("earned by", this.narrow ? 84 : 112, (top, height) => {
+      const floor = top + height;
+      if (!this.row) return this.base(floor);
+      const end = this.x(this.row.step);
+      const farthest = Math.max(...this.row.to.map((step) => Math.abs(end - this.x(step))), 1);
+      const drawn = this.row.to.map((step, i) => {
+        const share = this.row.shares[i];
+        if (share < LEAST_ARC) return null;
+        const start = this.x(step);
+        const peak = floor - (height - 14) * (0.25 + 0.75 * Math.sqrt(Math.abs(end - start) / farthest)) * 1.3;
+        const path = `M${start} ${floor}C${start} ${peak} ${end} ${peak} ${end} ${floor}`;
+        return svg("path", { class: "arc", d: path, "stroke-width": Math.max(0.5, THICKEST * share).toFixed(2),
+          opacity: (0.35 + 0.55 * share).toFixed(2), "data-step": step, "data-weight": this.row.weights[i] },
+          svg("title", {}, `step ${step + 1} earned ${percent(share)}`));
+      });
+      const most = Math.max(...this.row.shares, 1e-9);
+      const bars = this.row.to.map((step, i) => {
+        const high = Math.max(1, (22 * this.row.shares[i]) / most);
+        return svg("rect", { class: "share", x: this.x(step) - this.bar / 2, y: floor - high, width: this.bar, height: high });
+      });
+      return [drawn, bars, this.base(floor)];
+    });
+  }
+
+  get bar() {
+    return clamp(this.pitch * 0.7, 1, 10);
+  }
+
+  rewards() {
+    const most = Math.max(...this.entry.rewards.map(([, value]) => Math.abs(value)), 1e-9);
+    return this.strip("reward", 40, (top, height) => {
+      const middle = top + height / 2;
+      const marks = this.entry.rewards.map(([step, value]) => {
+        const [x, kind] = [this.x(step), value > 0 ? "up" : "down"];
+        const reach = (value > 0 ? -1 : 1) * (5 + 8 * Math.sqrt(Math.abs(value) / most));
+        const crowded = this.pitch < 4 && this.entry.rewards.length > 40;
+        const stem = svg("line", { class: kind, x1: x, x2: x, y1: middle, y2: middle + reach, "stroke-width": 1.5 });
+        const head = crowded ? null : shape(kind, x, middle + reach, 5.5);
+        const row = this.entry.rowAt.get(step);
+        const said = row ? (row.kind === "right" ? "predicted" : "not predicted") : "";
+        return this.mark(step, row, `Reward ${signed(value)} at step ${step + 1}, ${said}`, top, height, stem, head);
+      });
+      return [this.base(middle), marks];
+    });
+  }
+
+  // A thing to click or press: only where there is attention to show.
+  mark(step, row, label, top, height, ...drawing) {
+    if (!row) return svg("g", {}, drawing);
+    const choose = (event) => {
+      event.stopPropagation();
+      this.onChoose(step);
+    };
+    const press = (event) => {
+      if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault();
+        choose(event);
+      }
+    };
+    const wide = clamp(this.pitch, 14, 26);
+    return svg("g", { class: this.row && this.row.step === step ? "mark chosen" : "mark", role: "button", tabindex: 0,
+      "aria-label": label, "aria-pressed": String(Boolean(this.row && this.row.step === step)), "data-reward": step,
+      on: { click: choose, keydown: press } },
+      svg("rect", { class: "hit", x: this.x(step) - wide / 2, y: top + 1, width: wide, height: height - 2, rx: 5 }), drawing,
+      svg("title", {}, label));
+  }
+
+  predictions() {
+    return this.strip("predicted", 40, (top, height) => {
+      const middle = top + height / 2;
+      const { positive, negative } = this.entry.chances;
+      const area = (chances, direction) => {
+        const points = chances.map((chance, t) => {
+          const y = middle + (direction * (height / 2 - 3) * chance) / 255;
+          return `L${this.x(t) - this.pitch / 2} ${y}H${this.x(t) + this.pitch / 2}`;
+        });
+        return svg("path", { class: `area ${direction < 0 ? "up" : "down"}`,
+          d: `M${this.gutter} ${middle}${points.join("")}L${this.x(chances.length - 0.5)} ${middle}Z` });
+      };
+      const steps = [...new Set([...this.entry.predicted.map(([step]) => step), ...this.entry.wrong])].sort((a, b) => a - b);
+      const marks = steps.map((step) => {
+        const sign = this.entry.predictedAt.get(step) || 0;
+        const y = middle - 9 * sign;
+        const wrong = this.entry.wrongAt.has(step);
+        const drawing = sign ? [shape(sign > 0 ? "up" : "down", this.x(step), y, 5.5, "hollow")] : [];
+        if (wrong) drawing.push(shape("cross", this.x(step), sign ? middle + 9 * sign : middle, 4));
+        const row = this.entry.rowAt.get(step);
+        if (!row || row.kind === "right") return svg("g", {}, drawing);
+        const label = row.kind === "missed" ? `Mispredicted reward at step ${step + 1}` : `False alarm at step ${step + 1}`;
+        return this.mark(step, row, label, top, height, ...drawing);
+      });
+      return [area(positive, -1), area(negative, 1), this.base(middle), marks];
+    });
+  }
+
+  truths() {
+    return Object.entries(this.entry.truth).filter(([, steps]) => steps.length).map(([name, steps]) =>
+      this.strip(name.length > 15 ? name.slice(0, 14) + "…" : name, 16, (top, height) => [this.base(top + height / 2),
+        steps.map((step) => {
+          const mark = shape("diamond", this.x(step), top + height / 2, 5.5);
+          mark.append(svg("title", {}, `${name} at step ${step + 1}`));
+          return mark;
+        })]));
+  }
+
+  shaping() {
+    const { potential, shaping } = this.entry;
+    if (!potential) return [];
+    return [
+      this.strip("potential", 34, (top, height) => {
+        const [low, high] = [Math.min(0, ...potential), Math.max(0, ...potential)];
+        const y = (value) => (high > low ? top + 3 + ((height - 6) * (high - value)) / (high - low) : top + height / 2);
+        const d = potential.map((value, t) => `${t ? "L" : "M"}${this.x(t) - this.pitch / 2} ${y(value)}H${this.x(t) + this.pitch / 2}`);
+        const name = svg("title", {}, `Φ before each step: ${this.potentialName}`);
+        return [this.base(y(0)), svg("path", { class: "trace", d: d.join("") }, name)];
+      }),
+      this.strip("shaped reward", 40, (top, height) => {
+        const paid = shaping.map((value, t) => value + (this.entry.rewardAt.get(t) || 0));
+        const most = Math.max(...paid.map(Math.abs), 1e-9);
+        const middle = top + height / 2;
+        const bars = paid.map((value, t) => {
+          const high = ((height / 2 - 2) * Math.sqrt(Math.abs(value) / most)) || 0;
+          if (high < 0.5) return null;
+          return svg("rect", { class: value > 0 ? "up" : "down", x: this.x(t) - this.bar / 2, width: this.bar, "stroke-width": 0,
+            y: value > 0 ? middle - high : middle, height: high });
+        });
+        return [bars, this.base(middle)];
+      }),
+    ];
+  }
+
+  axis() {
+    const steps = this.entry.steps;
+    const every = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000].find((n) => n * this.pitch >= 46) || steps;
+    const ticks = [];
+    for (let step = every; step <= steps; step += every) {
+      ticks.push(svg("text", { x: this.x(step - 1), y: this.top + 11, "text-anchor": "middle" }, String(step)));
+    }
+    this.top += 16;
+    return svg("g", {}, this.narrow ? null : svg("text", { x: 0, y: this.top - 5 }, "step"), ticks);
+  }
+}
