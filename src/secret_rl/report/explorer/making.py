@@ -29,6 +29,7 @@ MOST = 200
 """Trajectories on one page: more than anyone leafs through."""
 BYTES = 2_000_000
 """Size of a page of up to 50 trajectories; beyond, 40 kB each."""
+_LEAST_FRAMES, _MOST_FRAMES = 1_000, 120_000  # bytes of an episode
 _PART_BYTES = 128 << 20  # observations in memory at a time
 
 
@@ -183,7 +184,9 @@ class _Making:
         room, dropped = left * 0.72, 0
         numbers = np.array([entry["episode"] for entry in faceless], np.int64)
         for done, (entry, episode) in enumerate(zip(faceless, self._one_by_one(numbers), strict=True), 1):
-            found = watcher.frames(episode, max(1000, int(room * entry["steps"] / steps)), _wanted(entry))
+            found = watcher.frames(
+                episode, int(np.clip(room * entry["steps"] / steps, _LEAST_FRAMES, _MOST_FRAMES)), _wanted(entry)
+            )
             steps -= entry["steps"]
             if "frames" in found:
                 room -= len(found["frames"]["sheet"]) * 3 / 4

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.envs.keys_doors.env import KeysDoorsEnv
+from secret_rl.envs.keys_doors.env import ACTIONS, KeysDoorsEnv
 from secret_rl.envs.triggers.env import TriggersEnv
 from secret_rl.report.explorer.pictures import Film, as_rgb, film, is_picture, sheet
 from secret_rl.report.explorer.replaying import EnvLike, NoReplay, action_names, make_env, replay
@@ -39,8 +39,11 @@ class Watcher:
     @property
     def actions(self) -> list[str] | None:
         """Names of discrete actions, if known."""
-        if self._env is not None and isinstance(self._env.unwrapped, TriggersEnv):
+        bare = None if self._env is None else self._env.unwrapped
+        if isinstance(bare, TriggersEnv):
             return TRIGGERS_ACTIONS
+        if isinstance(bare, KeysDoorsEnv):
+            return list(ACTIONS)
         return action_names(self._env, self._data.action_space)
 
     def scene(self, episode: Episode) -> dict[str, Any]:

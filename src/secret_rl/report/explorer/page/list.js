@@ -17,7 +17,11 @@ class TrajectoryList {
       el("button", { type: "button", "aria-pressed": String(i === 0), "data-filter": name.toLowerCase(),
         on: { click: () => this.filter(i) } }, name, el("span", {}, String(entries.filter(keep).length)))));
     this.box.addEventListener("keydown", (event) => this.key(event));
+    this.box.addEventListener("mousedown", (event) => event.preventDefault()); // keys stay with the timeline
+    const telling = (entry) => entry.successful && entry.attention.some((row) => row.kind === "right");
+    this.picked = entries.find(telling) || entries.find((entry) => entry.attention.length) || entries[0];
     this.filter(0);
+    this.pick(this.picked);
   }
 
   filter(number) {

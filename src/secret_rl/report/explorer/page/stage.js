@@ -71,7 +71,7 @@ function drawTriggers(canvas, scene, count, heat) {
 function drawFrame(canvas, frames, image, count, heat, most) {
   const [width, height] = frames.size;
   const grown = Math.min(roomFor(most) / width, 330 / height);
-  const factor = grown > 3 ? Math.floor(grown) : grown; // whole pixels, where they can be seen
+  const factor = grown > 6 ? Math.floor(grown) : grown; // whole pixels, where they can be seen
   const [w, h] = [Math.round(width * factor), Math.round(height * factor)];
   const c = sized(canvas, w, h);
   const at = frames.at[count];

@@ -97,6 +97,11 @@ class Timeline {
     });
   }
 
+  // Radius of so many marks: small where they would lie on each other.
+  radius(count) {
+    return count * 9 > this.width ? 2.5 : 5.5;
+  }
+
   get bar() {
     return clamp(this.pitch * 0.7, 1, 10);
   }
@@ -108,9 +113,8 @@ class Timeline {
       const marks = this.entry.rewards.map(([step, value]) => {
         const [x, kind] = [this.x(step), value > 0 ? "up" : "down"];
         const reach = (value > 0 ? -1 : 1) * (5 + 8 * Math.sqrt(Math.abs(value) / most));
-        const crowded = this.pitch < 4 && this.entry.rewards.length > 40;
         const stem = svg("line", { class: kind, x1: x, x2: x, y1: middle, y2: middle + reach, "stroke-width": 1.5 });
-        const head = crowded ? null : shape(kind, x, middle + reach, 5.5);
+        const head = shape(kind, x, middle + reach, this.radius(this.entry.rewards.length));
         const row = this.entry.rowAt.get(step);
         const said = row ? (row.kind === "right" ? "predicted" : "not predicted") : "";
         return this.mark(step, row, `Reward ${signed(value)} at step ${step + 1}, ${said}`, top, height, stem, head);
@@ -153,12 +157,13 @@ class Timeline {
           d: `M${this.gutter} ${middle}${points.join("")}L${this.x(chances.length - 0.5)} ${middle}Z` });
       };
       const steps = [...new Set([...this.entry.predicted.map(([step]) => step), ...this.entry.wrong])].sort((a, b) => a - b);
+      const r = this.radius(steps.length);
       const marks = steps.map((step) => {
         const sign = this.entry.predictedAt.get(step) || 0;
         const y = middle - 9 * sign;
         const wrong = this.entry.wrongAt.has(step);
-        const drawing = sign ? [shape(sign > 0 ? "up" : "down", this.x(step), y, 5.5, "hollow")] : [];
-        if (wrong) drawing.push(shape("cross", this.x(step), sign ? middle + 9 * sign : middle, 4));
+        const drawing = sign ? [shape(sign > 0 ? "up" : "down", this.x(step), y, r, "hollow")] : [];
+        if (wrong) drawing.push(shape("cross", this.x(step), sign ? middle + 9 * sign : middle, r * 0.75));
         const row = this.entry.rowAt.get(step);
         if (!row || row.kind === "right") return svg("g", {}, drawing);
         const label = row.kind === "missed" ? `Mispredicted reward at step ${step + 1}` : `False alarm at step ${step + 1}`;

@@ -1,0 +1,420 @@
+"""The explorer page in a real browser: from disk, quiet, by mouse and by keyboard, dark and narrow."""
+
+from io import BytesIO
+from threading import Thread
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from PIL import Image
+
+import secret_rl as srl
+from secret_rl.report import explore
+from secret_rl.report.explorer.page import unpack
+from secret_rl.report.explorer.serving import server
+from tests.report.browsing import browser, opened
+
+QUICK = {"restarts": 0, "class_weights": (1.0, 0.02, 1.0), "device": "cpu"}
+MAZES = {"size": 4, "triggers": 1, "prizes": 1}
+
+
+@pytest.fixture(scope="module")
+def running():
+    with browser() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def task():
+    data = srl.collect("secret_rl/Triggers-v0", 600, seed=3, success_share=0.4, env_options=MAZES)
+    options = {"steps": 400, "batch_size": 64, "warmup": 20, "learning_rate": 3e-3, "evaluate_every": 100}
+    return srl.Secret(seed=0, units=32, **options, **QUICK).fit(data, progress=False), data
+
+
+@pytest.fixture(scope="module")
+def triggers(task, tmp_path_factory):
+    path = tmp_path_factory.mktemp("explorer") / "triggers.html"
+    explore(*task, path, trajectories=20, progress=False)
+    return path, unpack(path.read_text(encoding="utf-8"))
+
+
+def arcs(page):
+    drawn = page.locator("#timeline .arc").all()
+    return {
+        int(arc.get_attribute("data-step")): (
+            int(arc.get_attribute("data-weight")),
+            float(arc.get_attribute("stroke-width")),
+        )
+        for arc in drawn
+    }
+
+
+def pick(page, entry):
+    page.locator(f'#list [data-episode="{entry["episode"]}"]').click()
+    assert page.locator("#name").inner_text() == f"Episode {entry['episode']}"
+
+
+def shot(page):
+    """The stage as it is seen."""
+    return np.asarray(Image.open(BytesIO(page.locator("#stage").screenshot())).convert("RGB"))
+
+
+def heat(entry):
+    """Attention of all rows, or of the one the page starts with, by the cell that a step led to."""
+    right = [row for row in entry["attention"] if row["kind"] == "right"] or entry["attention"]
+    rewards = dict(map(tuple, entry["rewards"]))
+    row = next((row for row in right if rewards.get(row["step"], 0) > 0), right[0])
+    cells = {}
+    for step, weight in zip(row["to"], row["weights"], strict=True):
+        cell = entry["scene"]["agent"][step + 1]
+        cells[cell] = cells.get(cell, 0) + weight
+    return cells
+
+
+def rewarded(content):
+    """Entries with a reward that some earlier step was looked at for."""
+    return [e for e in content["trajectories"] if e["rewards"] and e["rewards"][-1][0] > 3]
+
+
+def test_arcs_are_the_attention_of_the_model(running, task, triggers):
+    path, content = triggers
+    secret, data = task
+    attributed = secret.attribute(data)
+    rows = {(int(attributed.episode[r]), int(attributed.step[r])): attributed.row(r) for r in range(len(attributed))}
+    checked = 0
+    with opened(running, path) as seen:
+        page = seen.page
+        for entry in rewarded(content)[:6]:
+            pick(page, entry)
+            page.keyboard.press("Escape")
+            assert page.locator("#timeline .arc").count() == 0
+            assert "Choose a reward" in page.locator("#earned").inner_text()
+            step = entry["rewards"][-1][0]
+            page.locator(f'[data-strip="reward"] [data-reward="{step}"]').click()
+            row = next(row for row in entry["attention"] if row["step"] == step)
+            stored = dict(zip(row["to"], row["weights"], strict=True))
+            drawn = arcs(page)
+            assert {at: weight for at, (weight, _) in drawn.items()} == {a: w for a, w in stored.items() if w >= 100}
+            for weight, width in drawn.values():  # thickness is attention
+                assert width == pytest.approx(max(0.5, 16 * weight / 10_000), abs=0.01)
+            if (entry["episode"], step) in rows:
+                truth = rows[entry["episode"], step]
+                assert all(weight / 10_000 == pytest.approx(truth[at], abs=1e-4) for at, weight in stored.items())
+                checked += 1
+            strongest = max(stored, key=stored.get)
+            page.locator(f'#earned [data-earner="{strongest}"]').click()
+            assert page.locator("#scrub").input_value() == str(strongest + 1)
+            page.locator(f'[data-strip="reward"] [data-reward="{step}"]').click()  # the same again: none
+            assert page.locator("#timeline .arc").count() == 0
+    assert checked
+
+
+def test_steps_by_keyboard_button_and_pointer(running, triggers):
+    path, content = triggers
+    entry = max(content["trajectories"], key=lambda e: e["steps"])
+    with opened(running, path) as seen:
+        page = seen.page
+        pick(page, entry)
+        steps = entry["steps"]
+
+        def at():
+            return int(page.locator("#scrub").input_value())
+
+        page.locator("body").press("Home")
+        assert at() == 0 and "Start" in page.locator("#facts").inner_text()
+        for key, expected in (
+            ("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("Shift+ArrowRight", 11), ("End", steps),
+            ("ArrowRight", steps), ("Home", 0), ("ArrowLeft", 0),
+        ):  # fmt: skip
+            page.keyboard.press(key)
+            assert at() == expected, key
+        page.locator("#on").click()
+        assert f"Step 1 of {steps}" in page.locator("#facts").inner_text()
+        page.locator("#scrub").focus()
+        page.keyboard.press("ArrowRight")
+        assert at() == 2
+        box = page.locator("#timeline svg").bounding_box()
+        page.mouse.click(box["x"] + box["width"] - 10, box["y"] + 60)
+        assert at() == steps
+        page.keyboard.press(" ")  # from the end it plays from the start
+        page.wait_for_function("Number(document.getElementById('scrub').value) > 2", timeout=10_000)
+        page.keyboard.press(" ")
+        now = at()
+        page.wait_for_timeout(400)
+        assert at() == now < steps
+        for name in entry["truth"]:
+            for marked in entry["truth"][name]:
+                page.locator("#scrub").fill(str(marked + 1))
+                assert f"◆ {name}" in page.locator("#facts").inner_text()
+
+
+def test_facts_of_a_step_are_those_of_the_data(running, task, triggers):
+    path, content = triggers
+    _, data = task
+    names = ["up", "down", "left", "right"]
+    entry = rewarded(content)[0]
+    with opened(running, path) as seen:
+        page = seen.page
+        pick(page, entry)
+        for step in (0, entry["steps"] - 1):
+            page.locator("#scrub").fill(str(step + 1))
+            shown = page.locator("#facts dl").inner_text()
+            assert names[int(data[entry["episode"]].actions[step])] in shown
+            wrong = step in entry["wrong"]
+            assert ("✕" in shown) == wrong and ("✓" in shown) == (not wrong)
+            reward = dict(map(tuple, entry["rewards"])).get(step, 0)
+            shaped = reward + entry["shaping"][step]
+            said = page.locator("#facts dt", has_text="Shaped").locator("xpath=following-sibling::dd[1]").inner_text()
+            assert float(said.replace("−", "-")) == pytest.approx(shaped, rel=0.01, abs=1e-4)
+
+
+def test_the_maze_is_drawn_in_the_colours_of_the_paper(running, triggers):
+    path, content = triggers
+    entry = next(e for e in content["trajectories"] if e["truth"]["trigger_activated"])
+    scene = entry["scene"]
+    size = scene["size"]
+    with opened(running, path) as seen:
+        page = seen.page
+
+        def colour(cell):
+            picture = shot(page)
+            side = picture.shape[1] / (size + 2)
+            row, column = divmod(cell, size)
+            return picture[int((row + 1.25) * side), int((column + 1.25) * side)].tolist()
+
+        pick(page, entry)
+        page.locator("#heat").uncheck()
+        page.keyboard.press("Home")
+        colours = {"agent": [255, 214, 10], "triggers": [220, 38, 38], "prizes": [255, 128, 192]}
+        assert colour(scene["agent"][0]) == colours["agent"]
+        for kind in ("triggers", "prizes"):
+            for cell, _ in scene[kind]:
+                assert colour(cell) == colours[kind]
+        cell, gone = next(pair for pair in scene["triggers"] if pair[1] > 0)
+        page.locator("#scrub").fill(str(gone))
+        assert colour(scene["agent"][gone]) == colours["agent"]
+        assert "0 switches left" in page.locator("#stage").get_attribute("aria-label")
+        page.locator("#list").focus()  # away from the box: its ring shows
+        page.keyboard.press("h")
+        hottest = max(heat(entry).items(), key=lambda pair: pair[1])[0]
+        if hottest != scene["agent"][gone]:
+            red, _, blue = colour(hottest)
+            assert blue > red  # sky blue
+
+
+def test_filters_and_the_list_by_keyboard(running, triggers):
+    path, content = triggers
+    entries = content["trajectories"]
+    expected = {
+        "all": {e["episode"] for e in entries},
+        "successful": {e["episode"] for e in entries if e["return"] > 0},
+        "mispredicted": {e["episode"] for e in entries if e["wrong"]},
+    }
+    with opened(running, path) as seen:
+        page = seen.page
+
+        def shown():
+            return [int(item.get_attribute("data-episode")) for item in page.locator("#list [role=option]").all()]
+
+        for name, episodes in expected.items():
+            page.locator(f'[data-filter="{name}"]').click()
+            assert set(shown()) == episodes
+            assert page.locator(f'[data-filter="{name}"]').get_attribute("aria-pressed") == "true"
+        page.locator('[data-filter="longest"]').click()
+        lengths = {e["episode"]: e["steps"] for e in entries}
+        longest = [lengths[episode] for episode in shown()]
+        assert longest == sorted(longest, reverse=True) and longest[0] == max(lengths.values())
+        assert len(longest) >= len(entries) / 4
+        page.locator('[data-filter="all"]').click()
+        page.locator("#list").focus()
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowDown")
+        assert page.locator("#name").inner_text() == f"Episode {shown()[1]}"
+        assert page.locator("#list [aria-selected=true]").get_attribute("data-episode") == str(shown()[1])
+        page.keyboard.press("End")
+        assert page.locator("#name").inner_text() == f"Episode {shown()[-1]}"
+
+
+def test_rewards_by_keyboard(running, triggers):
+    path, content = triggers
+    entry = next(e for e in content["trajectories"] if e["attention"])
+    with opened(running, path) as seen:
+        page = seen.page
+        pick(page, entry)
+        page.keyboard.press("Escape")
+        page.keyboard.press("Home")
+        page.keyboard.press(".")
+        first = entry["attention"][0]["step"]
+        assert page.locator(f'.mark.chosen[data-reward="{first}"]').count() >= 1
+        page.keyboard.press("Escape")
+        page.locator(f'.mark[data-reward="{first}"]').first.focus()
+        page.keyboard.press("Enter")
+        assert page.locator(f'.mark.chosen[data-reward="{first}"]').count() >= 1
+        focused = page.evaluate("document.activeElement.dataset.reward")
+        assert focused == str(first)  # and it stays where it was
+
+
+def brightness(page, selector):
+    colour = page.locator(selector).first.evaluate("(node) => getComputedStyle(node).backgroundColor")
+    return sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")) / 3
+
+
+def test_dark_and_light(running, triggers):
+    path, _ = triggers
+    for scheme, dark in (("dark", True), ("light", False)):
+        with opened(running, path, color_scheme=scheme) as seen:
+            assert (brightness(seen.page, "body") < 60) == dark
+            seen.page.locator("#theme").click()
+            assert (brightness(seen.page, "body") < 60) != dark
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_text_stands_out(running, triggers, scheme):
+    """Contrast of at least 4.5 to 1, as accessibility guidelines ask of text."""
+    path, _ = triggers
+    with opened(running, path, color_scheme=scheme) as seen:
+        colours = seen.page.evaluate(
+            """() => { const style = getComputedStyle(document.documentElement);
+            return Object.fromEntries(["ink", "soft", "credit", "gain", "loss", "truth", "wrong", "card", "ground"]
+                .map((name) => [name, style.getPropertyValue("--" + name).trim()])); }"""
+        )
+
+    def luminance(colour):
+        parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        parts = np.where(parts <= 0.03928, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(parts @ [0.2126, 0.7152, 0.0722])
+
+    for name in ("ink", "soft", "credit", "gain", "loss", "wrong"):
+        for ground in ("card", "ground"):
+            low, high = sorted((luminance(colours[name]), luminance(colours[ground])))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (name, ground)
+
+
+def test_narrow_as_a_phone(running, triggers):
+    path, content = triggers
+    with opened(running, path, width=360, has_touch=True) as seen:
+        page = seen.page
+        for entry in content["trajectories"][:4]:
+            pick(page, entry)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        for control in page.locator(".buttons button").all():
+            assert control.bounding_box()["height"] >= 44
+        entry = rewarded(content)[0]
+        pick(page, entry)
+        page.keyboard.press("Escape")
+        page.locator(f'[data-strip="reward"] [data-reward="{entry["rewards"][-1][0]}"]').tap()
+        assert arcs(page)
+
+
+def test_a_hostile_string_runs_no_script(running, tmp_path):
+    evil = "</script><img src=x onerror=document.title='owned'><script>document.title='owned'</script>\u2028\"'`${1}"
+    steps = 8
+    rng = np.random.default_rng(0)
+    episodes = [
+        {
+            "observations": {evil: rng.normal(size=(steps + 1, 2)).astype(np.float32)},
+            "actions": rng.integers(2, size=steps),
+            "rewards": np.eye(steps)[-1] * (1 if i % 2 else -1),
+            "terminated": True,
+            "annotations": {evil: np.array([evil] * steps), f"event {evil}": np.arange(steps) == 1},
+        }
+        for i in range(12)
+    ]
+    # An id with a colon would make Gymnasium import a module.
+    data = srl.Trajectories.from_episodes(episodes, meta={"env_id": f"antigravity:{evil}", "env_options": {evil: evil}})
+    secret = srl.Secret(seed=0, steps=3, units=16, validation=0.2, **QUICK).fit(data, progress=False)
+    made = explore(secret, data, tmp_path / "evil.html", title=evil, progress=False)
+    assert "<img" not in made.path.read_text(encoding="utf-8")
+    assert any("would import a module" in note for note in made.notes)
+    with opened(running, made.path) as seen:
+        page = seen.page
+        page.locator("#last").click()
+        page.wait_for_timeout(300)
+        assert page.title() == evil
+        assert page.locator("img").count() == 0
+        assert evil in page.locator("#facts dl").text_content()
+        assert page.locator("#title").text_content() == evil
+
+
+def test_the_policy_stops_a_script_that_got_in(running, triggers, tmp_path):
+    path, _ = triggers
+    html = path.read_text(encoding="utf-8")
+    broken = tmp_path / "broken.html"
+    broken.write_text(
+        html.replace("</main>", "</main><script>document.title = 'owned'</script><img src='http://127.0.0.1:9/x'>"),
+        encoding="utf-8",
+    )
+    context = running.new_context()
+    page = context.new_page()
+    failed = []
+    page.on("requestfailed", lambda request: failed.append(request.failure))
+    page.goto(broken.resolve().as_uri())
+    page.wait_for_selector("html[data-ready]", state="attached")
+    assert page.title() != "owned"
+    assert all(why == "csp" for why in failed)
+    with pytest.raises(Exception, match="Trusted"):
+        page.evaluate("document.body.innerHTML = '<b>x</b>'")
+    context.close()
+
+
+class Lamp(gym.Env):
+    """Renders a lamp that is lit by action 1 and pays when it is put out again."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  Gymnasium's way
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.lit, self.steps = False, 0
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        was, self.lit = self.lit, bool(action)
+        self.steps += 1
+        return (
+            self.np_random.uniform(-1, 1, 2).astype(np.float32),
+            float(was and not self.lit),
+            self.steps >= 12,
+            False,
+            {},
+        )
+
+    def render(self):
+        return np.full((40, 60, 3), (250, 200, 20) if self.lit else (10, 20, 60), np.uint8)
+
+
+def test_frames_of_any_environment_that_renders(running, tmp_path):
+    gym.register("tests/Lamp-v0", entry_point=Lamp)
+    try:
+        data = srl.collect("tests/Lamp-v0", 20, seed=1)
+        secret = srl.Secret(seed=0, steps=3, units=16, validation=0.2, **QUICK).fit(data, progress=False)
+        made = explore(secret, data, tmp_path / "lamp.html", trajectories=5, progress=False)
+    finally:
+        del gym.registry["tests/Lamp-v0"]
+    assert not any("environment" in note for note in made.notes)
+    with opened(running, made.path) as seen:
+        page = seen.page
+        episode = int(page.locator("#list [aria-selected=true]").get_attribute("data-episode"))
+        actions = data[episode].actions
+        page.wait_for_timeout(300)
+        for count in range(len(actions) + 1):
+            page.locator("#scrub").fill(str(count))
+            assert (shot(page)[30, 30, 0] > 128) == bool(count and actions[count - 1])
+
+
+def test_served_on_loopback(running, triggers):
+    path, _ = triggers
+    with server(path) as serving:
+        host, port = serving.server_address[:2]
+        assert host == "127.0.0.1"
+        Thread(target=serving.serve_forever, daemon=True).start()
+        with opened(running, f"http://127.0.0.1:{port}/") as seen:
+            assert seen.page.locator("#list [role=option]").count() == 20
+        context = running.new_context()
+        assert context.request.get(f"http://127.0.0.1:{port}/../secret").status == 404
+        context.close()
+        serving.shutdown()
