@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH_BIN := $(VENV)-bench/bin
 SETUP := pyproject.toml constraints.txt
-RUFF_PATHS := src tests benchmarks paper examples
+RUFF_PATHS := src tests benchmarks paper examples docs
 
-.PHONY: demo test lint bench soak paper-quick clean clean-kernels help
+.PHONY: demo test lint bench soak chromium explorers paper-quick clean clean-kernels help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -14,8 +14,17 @@ help:  ## list the targets
 demo: $(VENV)/ready  ## set up and run the main job
 	$(BIN)/secret-rl demo
 
-test: lint  ## set up, lint and run every test
+test: lint chromium  ## set up, lint and run every test
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+chromium:  ## the browser that tests of pages run in, installed if there is none
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ]; then root=; elif command -v sudo >/dev/null; then root=sudo; \
+	  else echo "tests need chromium, and installing it needs root: apt-get install chromium" >&2; exit 1; fi; \
+	  $$root apt-get update -q && $$root apt-get install -q -y --no-install-recommends chromium; }
+
+explorers: $(VENV)/ready  ## credit explorer pages of Triggers, MiniGrid and keys and doors, in runs/explorers
+	$(BIN)/python docs/explorers.py
 
 lint: $(VENV)/ready  ## formatting, style, types and the doors between packages
 	$(BIN)/ruff format --check $(RUFF_PATHS)

@@ -14,6 +14,7 @@ NAMES = (
     "q_learning",
     "sb3",
     "keys_doors",
+    "explorer",
 )  # on one core
 ELSEWHERE = {"training_gpu": ("training", "run_gpu"), "soak": ("soak", "run")}  # only when named: module and function
 

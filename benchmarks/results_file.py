@@ -29,6 +29,8 @@ _PACKAGES = (
     "stable-baselines3",
     "vizdoom",
     "miniworld",
+    "plotly",
+    "playwright",
 )
 
 

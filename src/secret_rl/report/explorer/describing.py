@@ -1,5 +1,6 @@
 """An episode in plain numbers: rewards, what the model said, where it looked, what is true, what shaping pays."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def describe(
     actual, predicted = np.sign(rewards).astype(np.int64), probabilities.argmax(1) - 1
     rewarded = np.flatnonzero(rewards)
     looked = _looked_at(rewards, predicted)
-    rows = outlook.attention(place, looked) if len(looked) else []
+    rows: Iterable[NDArray[np.float32]] = outlook.attention(place, looked) if len(looked) else ()
     chances = np.rint(probabilities * _CHANCE_UNIT).astype(int)
     return {
         "episode": int(number),

@@ -1,4 +1,4 @@
-"""One HTML file: the template, its style and its script, and the data, which nothing in the page can mistake for code."""
+"""One HTML file: template, style, script, and the data, which nothing in the page can mistake for code."""
 
 import gzip
 import json

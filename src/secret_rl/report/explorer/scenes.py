@@ -6,8 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from secret_rl.envs.keys_doors.puzzle import CELL, COLOURS, Puzzle, centre, room_origin
-from secret_rl.envs.keys_doors.puzzle import ROOM_HEIGHT, ROOM_WIDTH
+from secret_rl.envs.keys_doors.puzzle import CELL, COLOURS, ROOM_HEIGHT, ROOM_WIDTH, Puzzle, centre, room_origin
 from secret_rl.trajectories import Episode
 
 TRIGGERS_ACTIONS = ["up", "down", "left", "right"]

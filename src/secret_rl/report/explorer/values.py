@@ -15,7 +15,7 @@ _MOST_ROWS = 12
 
 
 def plain_values(episode: Episode) -> dict[str, Any]:
-    """The first numbers of each observation by name, before the first step and after each, and how many are left out."""
+    """The first numbers of each observation by name, before the first step and after each."""
     columns: list[tuple[str, NDArray[Any]]] = []
     for path, rows in named_arrays("observation", _with_final(episode)):
         flat = np.asarray(rows).reshape(len(rows), -1)

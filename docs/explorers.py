@@ -1,0 +1,111 @@
+"""Credit explorer pages of three tasks, in ``runs/explorers``: ``make explorers``; ``--pictures`` takes screenshots.
+
+Data and models are made small, in minutes on two cores: what is shown is the page, not how good credit can be. Name a
+model and its data to look at better ones: ``secret-rl explore MODEL DATA``.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.wrappers import FilterObservation
+
+import secret_rl as srl
+from secret_rl.report import Explored, explore
+
+OUT = Path("runs/explorers")
+IMAGES = Path(__file__).parent / "images"
+MEMORY = "minigrid:MiniGrid-MemoryS7-v0"
+
+
+def triggers() -> Explored:
+    """The paper's mazes: three switches, then the prize."""
+    mazes = {"size": 8, "triggers": 3, "prizes": 1}
+    data = srl.collect("secret_rl/Triggers-v0", 20_000, seed=0, success_share=0.25, env_options=mazes)
+    model = fitted("triggers", data, steps=3_000, batch_size=128)
+    held_out = srl.collect("secret_rl/Triggers-v0", 2_000, seed=1, success_share=0.25, env_options=mazes)
+    return explore(model, held_out, OUT / "triggers.html", title="Triggers, three switches and a prize")
+
+
+def minigrid() -> Explored:
+    """An environment of others: remember what lay at the start. Its mission, a text, is always the same: left out."""
+
+    def make() -> gym.Env[Any, Any]:
+        return FilterObservation(gym.make(MEMORY, max_steps=80), ["image", "direction"])
+
+    data = srl.collect(make, 3_000, seed=1)
+    model = fitted("minigrid", data, steps=600, batch_size=64, restarts=0, class_weights=(1.0, 0.2, 1.0))
+    return explore(model, data, OUT / "minigrid.html", env=MEMORY, title="MiniGrid memory")
+
+
+def keys_doors() -> Explored:
+    """The task in 3D: keys that pay nothing, doors that do."""
+    from secret_rl.envs.keys_doors import Wanderer
+
+    env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy", core=2, size=(80, 60))
+    data = srl.collect(env, 12, Wanderer(env), seed=1)
+    env.close()
+    how = {"steps": 8, "batch_size": 2, "units": 16, "filters": (4, 4), "evaluate_every": 4}
+    model = fitted("keys_doors", data, restarts=0, validation=0.2, class_weights=(1.0, 0.5, 1.0), **how)
+    return explore(model, data, OUT / "keys_doors.html", title="Keys and doors")
+
+
+def fitted(name: str, data: srl.Trajectories, **options: Any) -> srl.Secret:
+    """The model that an earlier call left, or a new one."""
+    path = OUT / f"{name}.safetensors"
+    if path.exists():
+        return srl.Secret.load(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # small models have a lot to be warned of
+        model = srl.Secret(seed=0, **options).fit(data)
+    model.save(path)
+    return model
+
+
+def take_pictures(pages: list[Path]) -> None:
+    """Screenshots for the README: small PNGs of few colours."""
+    import shutil
+    from io import BytesIO
+
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    looks = [(page, "light", 1180) for page in pages] + [(pages[0], "dark", 1180), (pages[0], "light", 360)]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for path, scheme, width in looks:
+            view = {"width": width, "height": 900 if width > 500 else 1500}
+            context = browser.new_context(viewport=view, color_scheme=scheme)
+            page = context.new_page()
+            page.goto(path.resolve().as_uri())
+            page.wait_for_selector("html[data-ready]", state="attached")
+            page.wait_for_timeout(1000)
+            name = f"explorer-{path.stem}{'-dark' if scheme == 'dark' else ''}{'-phone' if width < 500 else ''}.png"
+            picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(128)
+            picture.save(IMAGES / name, optimize=True)
+            print(f"picture     {IMAGES / name}")
+            context.close()
+        browser.close()
+
+
+def main(arguments: list[str]) -> None:
+    """All pages, or those that are named."""
+    tasks: dict[str, Callable[[], Explored]] = {"triggers": triggers, "minigrid": minigrid, "keys_doors": keys_doors}
+    OUT.mkdir(parents=True, exist_ok=True)
+    named = [argument for argument in arguments if argument != "--pictures"] or list(tasks)
+    pages = []
+    for name in named:
+        made = tasks[name]()
+        pages.append(made.path)
+        print(f"saved       {made.path} ({made.bytes / 1e6:.2f} MB, {len(made.episodes)} trajectories)", flush=True)
+        for note in made.notes:
+            print(f"note        {note}")
+    if "--pictures" in arguments:
+        take_pictures(pages)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
