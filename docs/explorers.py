@@ -36,8 +36,17 @@ def minigrid() -> Explored:
     def make() -> gym.Env[Any, Any]:
         return FilterObservation(gym.make(MEMORY, max_steps=80), ["image", "direction"])
 
-    data = srl.collect(make, 3_000, seed=1)
-    model = fitted("minigrid", data, steps=600, batch_size=64, restarts=0, class_weights=(1.0, 0.2, 1.0))
+    data = srl.collect(make, 1_500, seed=1)
+    model = fitted(
+        "minigrid",
+        data,
+        steps=500,
+        batch_size=64,
+        restarts=0,
+        warmup=50,
+        learning_rate=3e-3,
+        class_weights=(1.0, 0.2, 1.0),
+    )
     return explore(model, data, OUT / "minigrid.html", env=MEMORY, title="MiniGrid memory")
 
 
