@@ -42,7 +42,12 @@ def task():
 
 
 def content_of(made):
-    return unpack(made.path.read_text(encoding="utf-8"))
+    """What is on the page, with its frames where they belong."""
+    content = unpack(made.path.read_text(encoding="utf-8"))
+    for entry, frames in zip(content["trajectories"], content["frames"], strict=True):
+        if frames is not None:
+            entry["frames"] = frames
+    return content
 
 
 def shown(tmp_path, secret, data, **options):

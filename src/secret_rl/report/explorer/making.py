@@ -29,6 +29,10 @@ MOST = 200
 """Trajectories on one page: more than anyone leafs through."""
 BYTES = 2_000_000
 """Size of a page of up to 50 trajectories; beyond, 40 kB each."""
+_SPARE = 5_000
+"""Bytes for the heading and the notes."""
+_OF_A_BYTE = 0.7
+"""Of a picture that fits in a byte of the page, which is base64."""
 _LEAST_FRAMES, _MOST_FRAMES = 1_000, 120_000  # bytes of an episode
 _PART_BYTES = 128 << 20  # observations in memory at a time
 
@@ -154,7 +158,9 @@ class _Making:
             "potential": repr(self._shaping.potential) if "potential" in entries[0] else None,
             "actions": watcher.actions,
             "notes": [*self._notes, *watcher.notes],
-            "trajectories": entries,
+            # Numbers compress well as long as no pictures come in between.
+            "trajectories": [{name: part for name, part in entry.items() if name != "frames"} for entry in entries],
+            "frames": [entry.get("frames") for entry in entries],
         }
 
     def _described(self, chosen: NDArray[np.int64], watcher: Watcher, tick: Tick) -> list[dict[str, Any]]:
@@ -180,19 +186,18 @@ class _Making:
     def _add_frames(self, entries: list[dict[str, Any]], watcher: Watcher, left: float, tick: Tick) -> None:
         """Pictures for episodes that have no other face, in the bytes that are left.
 
-        Base64 takes a third more; which frame each step has takes about a byte a step.
+        Each gets its share by length of what those before it have left over.
         """
         faceless = [entry for entry in entries if not {"scene", "values"} & entry.keys()]
         steps = sum(entry["steps"] for entry in faceless)
-        room, dropped = (left - steps - 200 * len(faceless) - 2_000) * 0.72, 0
+        left, dropped = left - _SPARE, 0
         numbers = np.array([entry["episode"] for entry in faceless], np.int64)
         for done, (entry, episode) in enumerate(zip(faceless, self._one_by_one(numbers), strict=True), 1):
-            found = watcher.frames(
-                episode, int(np.clip(room * entry["steps"] / steps, _LEAST_FRAMES, _MOST_FRAMES)), _wanted(entry)
-            )
+            share = np.clip(_OF_A_BYTE * left * entry["steps"] / steps, _LEAST_FRAMES, _MOST_FRAMES)
+            found = watcher.frames(episode, int(share), _wanted(entry))
             steps -= entry["steps"]
+            left -= len(pack(found))
             if "frames" in found:
-                room -= len(found["frames"]["sheet"]) * 3 / 4
                 dropped += found["frames"]["left_out"]
             # A map from above knows better where the agent is than a frame in first person.
             entry |= {**found, **({"places": entry["places"]} if "places" in entry else {})}

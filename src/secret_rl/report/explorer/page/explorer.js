@@ -7,7 +7,7 @@ class Explorer {
     this.row = null; // attention of the chosen reward
     this.timer = null;
     this.image = null;
-    data.trajectories.forEach(prepare);
+    data.trajectories.forEach((entry, i) => prepare(Object.assign(entry, { frames: data.frames[i] })));
     this.timeline = new Timeline(byId("timeline"), {
       onScrub: (count) => this.goTo(count),
       onChoose: (step) => this.choose(this.row && this.row.step === step ? null : step),
