@@ -93,7 +93,7 @@ def take_pictures(pages: list[Path]) -> None:
             page.wait_for_selector("html[data-ready]", state="attached")
             page.wait_for_timeout(1000)
             name = f"explorer-{path.stem}{'-dark' if scheme == 'dark' else ''}{'-phone' if width < 500 else ''}.png"
-            picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(128)
+            picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
             picture.save(IMAGES / name, optimize=True)
             print(f"picture     {IMAGES / name}")
             context.close()

@@ -151,7 +151,7 @@ class Explorer {
     const { entry, count } = this;
     const heat = byId("heat").checked ? heatOver(entry, this.row) : null;
     if (entry.scene) drawTriggers(byId("stage"), entry.scene, count, heat);
-    if (entry.frames) drawFrame(byId("stage"), entry.frames, this.image, count, entry.map ? null : heat, entry.map ? 310 : 400);
+    if (entry.frames) drawFrame(byId("stage"), entry.frames, this.image, count, entry.map ? null : heat, entry.map ? 285 : 400);
     if (entry.map) drawRooms(byId("map"), entry.map, entry.places, count, heat);
     if (entry.values) showValues(byId("values"), entry.values, count);
   }

@@ -85,7 +85,7 @@ function drawFrame(canvas, frames, image, count, heat, most) {
 }
 
 function drawRooms(canvas, map, places, count, heat) {
-  const pixels = Math.max(6, Math.floor(roomFor(310) / map.width));
+  const pixels = Math.max(6, Math.floor(roomFor(285) / map.width));
   const [w, h] = [map.width * pixels, map.height * pixels];
   const c = sized(canvas, w, h);
   c.fillStyle = ROOMS.wall;
