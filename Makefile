@@ -18,7 +18,7 @@ test: lint chromium  ## set up, lint and run every test
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 chromium:  ## the browser that tests of pages run in, installed if there is none
-	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || { \
 	  if [ "$$(id -u)" = 0 ]; then root=; elif command -v sudo >/dev/null; then root=sudo; \
 	  else echo "tests need chromium, and installing it needs root: apt-get install chromium" >&2; exit 1; fi; \
 	  $$root apt-get update -q && $$root apt-get install -q -y --no-install-recommends chromium; }

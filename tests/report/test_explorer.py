@@ -24,6 +24,7 @@ from secret_rl.report.explorer.pictures import Film, as_rgb, film, is_picture, s
 from secret_rl.report.explorer.scenes import rooms_map
 from secret_rl.shaping import ReplayShaping
 
+pytestmark = pytest.mark.xdist_group("explorer")  # one model for all
 QUICK = {
     "restarts": 0, "class_weights": (1.0, 0.1, 1.0), "device": "cpu", "validation": 0.2, "units": 16, "steps": 4,
 }  # fmt: skip

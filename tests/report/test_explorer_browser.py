@@ -15,6 +15,7 @@ from secret_rl.report import explore
 from secret_rl.report.explorer.page import unpack
 from secret_rl.report.explorer.serving import server
 
+pytestmark = pytest.mark.xdist_group("explorer page")  # one browser and one model for all
 QUICK = {"restarts": 0, "class_weights": (1.0, 0.02, 1.0), "device": "cpu"}
 MAZES = {"size": 4, "triggers": 1, "prizes": 1}
 
