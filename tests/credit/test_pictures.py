@@ -113,6 +113,8 @@ def test_with_one_sign_mistakes_are_counted_by_weight_and_with_both_by_class():
     assert judge._mistakes(careful, even) == pytest.approx(22 / 10_000)
     assert judge._mistakes(hasty, paper) < judge._mistakes(careful, paper)
     assert judge._alike(0.0024, 0.0022) and not judge._alike(0.0025, 0.0022)
+    nothing_held_out = Weights(1.0, 0.0, 0.0)
+    assert judge._mistakes(hasty, nothing_held_out) == pytest.approx(1 - hasty.balanced_accuracy)
     judge._both_signs = True
     assert judge._mistakes(hasty, even) == pytest.approx(1 - hasty.balanced_accuracy)
     assert judge._alike(0.104, 0.1) and not judge._alike(0.106, 0.1)

@@ -24,9 +24,11 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(keys_doors_credit, "DATA", tmp_path / "data")
     monkeypatch.setattr(keys_doors_credit, "MODELS", tmp_path / "models")
     monkeypatch.setattr(memoryless, "_ROUND", 2)  # spend no time on the memoryless twin
-    options = {**OPTIONS, "class_weights": (0.0, 0.0, 1.0), "steps": 12, "batch_size": 8, "units": 8, "restarts": 0}
+    options = {**OPTIONS, "class_weights": (0.0, 0.0, 1.0), "steps": 20, "batch_size": 8, "units": 8, "restarts": 0}
     maps = [Maps("2x2", 16, SOURCE, WORLD)], [Maps("2x2", 8, DEVELOPMENT, WORLD)]
-    return Result("tiny", *maps, seeds=2, options={**options, "validation": 0.2, "filters": (4, 4)})
+    return Result(
+        "tiny", *maps, seeds=2, options={**options, "validation": 0.2, "filters": (4, 4), "learning_rate": 0.02}
+    )
 
 
 def test_every_seed_is_run_told_and_not_run_twice(tiny, monkeypatch):

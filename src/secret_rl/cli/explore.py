@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from secret_rl.checks import check_integer
+from secret_rl.cli.output import Output, UsageError
 
 
 @dataclass(frozen=True)
-class Explore:
+class Explore(Output):
     """Make a page to look at credit with: trajectories, their rewards, and the steps that earned them.
 
     The page is one HTML file that needs no network; open it in a browser.
@@ -45,12 +45,11 @@ class Explore:
     """Open the page in a browser."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
-    quiet: bool = False
-    """No progress bar and no report."""
 
     def run(self) -> None:
         """Make the page, and serve it if asked to."""
-        check_integer("port", self.port, 0, 65535)
+        if not 0 <= self.port <= 65535:
+            raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
         from secret_rl.report.explorer import explore
 
         made = explore(
@@ -65,12 +64,11 @@ class Explore:
             replay=self.replay,
             title=self.title,
             device=self.device,
-            progress=False if self.quiet else None,
         )
-        if not self.quiet:
-            print(f"saved       {made.path} ({made.bytes / 1e6:.2f} MB, {len(made.episodes)} trajectories)")
-            for note in made.notes:
-                print(f"note        {note}")
+        words = [f"saved       {made.path} ({made.bytes / 1e6:.2f} MB, {len(made.episodes)} trajectories)"]
+        words += [f"note        {note}" for note in made.notes]
+        content = {"page": str(made.path), "bytes": made.bytes, "episodes": list(made.episodes), "notes": made.notes}
+        self.saved("\n".join(words), content)
         if self.serve:
             self._serve(made.path)
         elif self.open:
@@ -81,10 +79,10 @@ class Explore:
 
         with server(path, self.port) as serving:
             address = f"http://127.0.0.1:{serving.server_address[1]}/"
-            print(f"serving     {address} until interrupted (Ctrl-C)", flush=True)
+            self.note(f"serving     {address} until interrupted (Ctrl-C)")
             if self.open:
                 webbrowser.open(address)
             try:
                 serving.serve_forever()
             except KeyboardInterrupt:
-                print("stopped")
+                self.note("stopped")

@@ -236,9 +236,9 @@ class Fitting:
         With both signs, telling them apart is the task. With one, it is to tell rewards from zeros that look like
         them: a mean over classes would hardly notice those few zeros.
         """
-        if self._both_signs:
-            return 1 - confusion.balanced_accuracy
         mass = self._held_out_counts * np.array(weights)
+        if self._both_signs or not mass.any():
+            return 1 - confusion.balanced_accuracy
         return float((mass * (1 - np.nan_to_num(confusion.accuracy))).sum() / mass.sum())
 
     def _alike(self, mistakes: float, fewest: float) -> bool:
