@@ -2,34 +2,18 @@
 
 import json
 import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from documents import ROOT, blocks, commands, run_commands, run_python
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-
-
 def test_python_blocks_run_in_order(tmp_path):
-    code = "\n".join(blocks("python"))
-    assert code.count("srl.") >= 4
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=tmp_path,
-        check=True,
-        timeout=600,
-        capture_output=True,
-        text=True,
-    )
+    assert "\n".join(blocks(README, "python")).count("srl.") >= 4
+    printed = run_python(README, tmp_path)
     claimed = re.search(r"precision (\d\.\d+) and recall (\d\.\d+)", README)
-    found = re.search(r"precision (\d\.\d+), recall (\d\.\d+)", done.stdout)
+    found = re.search(r"precision (\d\.\d+), recall (\d\.\d+)", printed)
     assert claimed is not None
     assert found is not None
     for stated, measured in zip(claimed.groups(), found.groups(), strict=True):
@@ -37,25 +21,15 @@ def test_python_blocks_run_in_order(tmp_path):
 
 
 def test_quickstart_is_short():
-    lines = [line for line in blocks("python")[0].splitlines() if line.strip()]
+    lines = [line for line in blocks(README, "python")[0].splitlines() if line.strip()]
     assert len(lines) <= 15
 
 
 def test_commands_run(tmp_path):
-    lines = [line.split("#")[0].strip() for block in blocks("console") for line in block.splitlines()]
-    commands = [shlex.split(line) for line in lines if line.startswith("secret-rl")]
-    assert {command[1] for command in commands} == {
+    assert {command[1] for command in commands(README)} == {
         "collect", "info", "fit", "quality", "attribute", "potential", "learn", "play",
     }  # fmt: skip
-    for command in commands:
-        subprocess.run(
-            [Path(sys.executable).parent / command[0], *command[1:]],
-            cwd=tmp_path,
-            check=True,
-            input="wasdq",
-            text=True,
-            timeout=600,
-        )
+    run_commands(README, tmp_path)
 
 
 @pytest.mark.parametrize("target", re.findall(r"^make ([a-z-]+)", README, re.MULTILINE))

@@ -37,7 +37,7 @@ INSTEAD = {
 ORDER = ("credit", "source", "class", "concentration", "window", "ablations", "transfer", "deep", "online")
 
 _CODE = re.compile(r"^```.*?^```[ ]*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\(([^)\s#:]+)(#[^)\s]*)?\)")  # no colon: not to another site
+_LINK = re.compile(r'\]\(([^)\s#:]+)(#[^)\s]*)?( "[^"]*")?\)')  # no colon: not to another site
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -78,10 +78,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = _in_repository(link[1], origin)
         if not (ROOT / target).exists():
             return link[0]  # for the checks of MkDocs to find
-        return f"]({posixpath.relpath(_page_of(target), posixpath.dirname(uri))}{link[2] or ''})"
+        return f"]({posixpath.relpath(_page_of(target), posixpath.dirname(uri))}{link[2] or ''}{link[3] or ''})"
 
     markdown = _outside_code(lambda text: _LINK.sub(of_the_site, text), markdown)
     if origin.startswith(RESULTS):
+        page.meta["hide"] = ["toc"]  # tables are wide
         markdown += _beside(Path(origin).stem, markdown)
     return markdown.replace("<!-- every table -->", _list_of_tables())
 

@@ -1,0 +1,94 @@
+"""What the pages of the documentation say is run, word for word, and their numbers are those of the runs."""
+
+import re
+import shutil
+
+import pytest
+from documents import PAGES, ROOT, blocks, commands, run_commands, run_python, unlike_printed
+
+pytestmark = pytest.mark.xdist_group("docs")  # the tutorial is run once
+
+TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in PAGES}
+WITH_CODE = [name for name, text in TEXTS.items() if blocks(text, "python") or commands(text)]
+# [0.69](results/page.md "section / row / column"): a number, and where it is from.
+CITED = re.compile(r'\[(-?[\d.,]+)\]\(([^)\s]*results/\w+\.md) "([^"]+)"\)')
+CITING = {path.relative_to(ROOT / "docs").as_posix(): path for path in (ROOT / "docs").rglob("*.md")}
+
+
+@pytest.fixture(scope="module")
+def tutorial(tmp_path_factory):
+    """The folder that the tutorial leaves, and what it printed."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    return folder, run_python(TEXTS["tutorial"], folder)
+
+
+def test_tutorial_shows_what_it_prints(tutorial):
+    folder, printed = tutorial
+    assert unlike_printed(TEXTS["tutorial"], printed) == []
+    assert {path.name for path in folder.iterdir()} >= {"mazes", "held-out", "credit.safetensors"}
+
+
+def test_tutorial_keeps_its_promises(tutorial):
+    printed = tutorial[1]
+    precision, recall = re.search(r"precision (\d\.\d+), recall (\d\.\d+)", printed).groups()
+    assert min(float(precision), float(recall)) > 0.98
+    none, credit = (float(re.search(rf"^{name} +(-?[\d.]+)", printed, re.MULTILINE)[1]) for name in ("none", "credit"))
+    assert credit > none + 0.4
+    matter, others = re.search(r"switch ([\d.]+), others at most ([\d.]+)", printed).groups()
+    assert float(matter) > float(others)
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_CODE if name != "tutorial"])
+def test_code_runs_and_prints_what_is_shown(name, tutorial, tmp_path):
+    text = TEXTS[name]
+    if "credit.safetensors" in text:
+        assert "[tutorial](tutorial.md)" in text, "a page that goes on from the tutorial says so"
+        shutil.copytree(tutorial[0], tmp_path, dirs_exist_ok=True)
+    run_commands(text, tmp_path)
+    printed = run_python(text, tmp_path)
+    assert unlike_printed(text, printed) == []
+
+
+def test_pages_with_code_are_found():
+    assert {"tutorial", "own-environment", "own-data", "agents", "potentials", "command-line"} <= set(WITH_CODE)
+
+
+def test_own_environment_keeps_its_promise(tmp_path):
+    text = TEXTS["own-environment"]
+    shown = [float(number) for number in re.findall(r"return over training (-?[\d.]+)\n", text)]
+    assert shown[1] > shown[0] + 0.5
+
+
+def table_cell(page: str, address: str) -> str:
+    """A cell of a result's table by "section / row / column" (or "row / column"), the column by how it begins."""
+    *section, row, column = address.split(" / ")
+    text = page.split(f"\n## {section[0]}\n", 1)[1].split("\n## ", 1)[0] if section else page
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    place = next(i for i, title in enumerate(lines[0]) if title.startswith(column))
+    [cells] = [cells for cells in lines[2:] if row in cells[:2]]
+    return cells[place]
+
+
+@pytest.mark.parametrize("name", [name for name, path in CITING.items() if CITED.search(path.read_text("utf-8"))])
+def test_numbers_are_those_of_the_runs(name):
+    for stated, link, address in CITED.findall(CITING[name].read_text(encoding="utf-8")):
+        page = (CITING[name].parent / link).resolve().read_text(encoding="utf-8")
+        measured = re.match(r"-?[\d.,]+", table_cell(page, address))[0].replace(",", "")
+        decimals = len(stated.partition(".")[2])
+        assert abs(float(stated) - float(measured)) <= 0.5 * 10**-decimals + 1e-9, (stated, link, address)
+
+
+def test_numbers_are_found():
+    assert sum(len(CITED.findall(path.read_text("utf-8"))) for path in CITING.values()) > 40
+
+
+def test_the_paper_potential_never_beats_no_shaping_in_a_table():
+    """As limits.md and the results book say."""
+    panels = 0
+    for path in (ROOT / "paper/results").glob("transfer_*.md"):
+        for section in path.read_text(encoding="utf-8").split("\n## ")[1:]:
+            means = dict(re.findall(r"^\| (none|paper) \| (-?[\d.]+)", section, re.MULTILINE))
+            if "paper" in means:
+                panels += 1
+                assert float(means["paper"]) < float(means["none"]), (path.name, section.splitlines()[0])
+    assert panels > 10

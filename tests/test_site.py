@@ -1,0 +1,137 @@
+"""The site builds without a warning, its links lead somewhere, and it asks nobody else for anything."""
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+from documents import ROOT
+
+import secret_rl
+
+pytestmark = pytest.mark.xdist_group("site")  # built once
+
+ROOMS = ("trajectories", "views", "credit", "shaping", "agents", "online", "evaluation", "envs.keys_doors")
+FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src"}
+
+
+class Page(HTMLParser):
+    """What a page links to, what it fetches by itself, its anchors and its words."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.anchors: set[str] = set()
+        self.tags: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.tags.append(tag)
+        self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        if tag == "link" and given.get("href") and given.get("rel") not in ("canonical", "next", "prev"):
+            self.fetched.append(given["href"])
+        if tag in FETCHED and given.get(FETCHED[tag]):
+            self.fetched.append(given[FETCHED[tag]])
+        self.fetched += re.findall(r"url\(([^)]+)\)", given.get("style") or "")
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [Path(sys.executable).parent / "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def pages(build):
+    return {path.relative_to(build[0]).as_posix(): Page(path) for path in sorted(build[0].rglob("*.html"))}
+
+
+def test_there_is_no_warning(build):
+    assert not [line for line in build[1].splitlines() if not line.startswith("INFO")]
+
+
+def test_links_and_pictures_lead_somewhere(build, pages):
+    broken = []
+    for name, page in pages.items():
+        for target in [*page.links, *page.fetched]:
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc or name == "404.html":  # shown at any depth, with absolute links
+                continue
+            path, anchor = urldefrag(target)
+            found = (build[0] / name).parent / unquote(urlsplit(path).path) if path else build[0] / name
+            found = found.resolve()
+            if not found.is_file():
+                broken.append((name, target))
+            elif anchor and found.suffix == ".html":
+                known = pages[found.relative_to(build[0].resolve()).as_posix()].anchors
+                if unquote(anchor) not in known and anchor != "__skip":
+                    broken.append((name, target))
+    assert broken == []
+
+
+def test_nothing_is_fetched_from_elsewhere(build, pages):
+    outside = [(name, url) for name, page in pages.items() for url in page.fetched if urlsplit(url).netloc]
+    for path in build[0].rglob("*.css"):
+        imported = re.findall(r"@import|url\(\s*['\"]?(?:https?:)?//", path.read_text(encoding="utf-8"))
+        outside += [(path.name, found) for found in imported]
+    assert outside == []
+    for page in (path.read_text(encoding="utf-8") for path in build[0].rglob("*.html")):
+        for script in re.findall(r"<script(?![^>]*application/json)[^>]*>(.*?)</script>", page, re.DOTALL):
+            assert "http" not in script
+
+
+def test_every_table_of_results_has_a_page_with_its_figure(pages):
+    for table in (ROOT / "paper/results").glob("*.md"):
+        page = pages[f"results/{table.stem}.html"]
+        if table.with_suffix(".png").exists():
+            assert f"{table.stem}.png" in page.fetched
+        assert f"{table.name.removesuffix('.md')}.html" in pages["results/index.html"].links
+        if table.with_suffix(".json").exists():
+            assert f"{table.stem}.json" in page.links
+
+
+def test_formulas_are_mathml(build, pages):
+    assert pages["how-it-works.html"].tags.count("math") > 20
+    for path in build[0].rglob("*.html"):
+        text = re.sub(r"<(code|pre)\b.*?</\1>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert "arithmatex" not in text and "$$" not in text and "\\(" not in text, path.name
+
+
+def test_every_public_name_is_in_the_reference(pages):
+    anchors = set().union(*(page.anchors for name, page in pages.items() if name.startswith("reference/")))
+    missing = [name for name in secret_rl.__all__ if f"secret_rl.{name}" not in anchors and name != "__version__"]
+    for room in ROOMS:
+        names = import_module(f"secret_rl.{room}").__all__
+        missing += [name for name in names if not {f"secret_rl.{name}", f"secret_rl.{room}.{name}"} & anchors]
+    assert missing == []
+
+
+def test_reference_shows_public_names_with_examples_as_code(build):
+    page = (build[0] / "reference/credit.html").read_text(encoding="utf-8")
+    assert 'id="secret_rl.Secret.fit"' in page and "_remembered" not in page
+    assert "&gt;&gt;&gt;" in page and "<blockquote>" not in page
+
+
+def test_texts_of_the_repository_are_there_once(pages):
+    """Pages that live elsewhere are not copied into docs."""
+    for name in ("contributing", "changelog", "deviations", "examples", "speed"):
+        assert f"{name}.html" in pages
+        assert not (ROOT / f"docs/{name}.md").exists()
