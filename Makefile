@@ -6,7 +6,9 @@ BENCH_BIN := $(VENV)-bench/bin
 SETUP := pyproject.toml constraints.txt
 RUFF_PATHS := src tests benchmarks paper examples docs
 
-.PHONY: demo test lint bench soak chromium explorers paper-quick clean clean-kernels help
+.PHONY: demo test test-readme lint docs docs-serve bench soak chromium explorers paper-quick clean clean-kernels help
+
+export NO_MKDOCS_2_WARNING := 1  # the theme announces its successor where warnings would be
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -25,6 +27,15 @@ chromium:  ## the browser that tests of pages run in, installed if there is none
 
 explorers: $(VENV)/ready  ## credit explorer pages of Triggers, MiniGrid and keys and doors, in runs/explorers
 	$(BIN)/python docs/explorers.py
+
+test-readme:  ## follow the README, word for word, on a fresh clone with an environment of its own
+	$(PYTHON) tests/follow_readme.py
+
+docs: $(VENV)/ready  ## build the documentation into build/site
+	$(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/ready  ## show the documentation while you write it
+	$(BIN)/mkdocs serve
 
 lint: $(VENV)/ready  ## formatting, style, types and the doors between packages
 	$(BIN)/ruff format --check $(RUFF_PATHS)

@@ -34,8 +34,8 @@ def test_tutorial_keeps_its_promises(tutorial):
     assert min(float(precision), float(recall)) > 0.98
     none, credit = (float(re.search(rf"^{name} +(-?[\d.]+)", printed, re.MULTILINE)[1]) for name in ("none", "credit"))
     assert credit > none + 0.4
-    matter, others = re.search(r"switch ([\d.]+), others at most ([\d.]+)", printed).groups()
-    assert float(matter) > float(others)
+    matter, others = re.search(r"above 0.4: ([\d.]+)% of .*, ([\d.]+)% of the others", printed).groups()
+    assert float(matter) > 80 and float(others) < 2
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_CODE if name != "tutorial"])
@@ -47,23 +47,21 @@ def test_code_runs_and_prints_what_is_shown(name, tutorial, tmp_path):
     run_commands(text, tmp_path)
     printed = run_python(text, tmp_path)
     assert unlike_printed(text, printed) == []
+    if name == "own-environment":
+        none, credit = (float(mean) for mean in re.findall(r"return over training (-?[\d.]+)", printed))
+        assert credit > none + 0.3
 
 
 def test_pages_with_code_are_found():
     assert {"tutorial", "own-environment", "own-data", "agents", "potentials", "command-line"} <= set(WITH_CODE)
 
 
-def test_own_environment_keeps_its_promise(tmp_path):
-    text = TEXTS["own-environment"]
-    shown = [float(number) for number in re.findall(r"return over training (-?[\d.]+)\n", text)]
-    assert shown[1] > shown[0] + 0.5
-
-
 def table_cell(page: str, address: str) -> str:
     """A cell of a result's table by "section / row / column" (or "row / column"), the column by how it begins."""
     *section, row, column = address.split(" / ")
     text = page.split(f"\n## {section[0]}\n", 1)[1].split("\n## ", 1)[0] if section else page
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    table = re.search(r"^\|.*?(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)[0]  # the first one
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     place = next(i for i, title in enumerate(lines[0]) if title.startswith(column))
     [cells] = [cells for cells in lines[2:] if row in cells[:2]]
     return cells[place]
@@ -82,13 +80,15 @@ def test_numbers_are_found():
     assert sum(len(CITED.findall(path.read_text("utf-8"))) for path in CITING.values()) > 40
 
 
-def test_the_paper_potential_never_beats_no_shaping_in_a_table():
-    """As limits.md and the results book say."""
-    panels = 0
-    for path in (ROOT / "paper/results").glob("transfer_*.md"):
+def test_the_paper_potential_slows_learning_down():
+    """In every panel but one, as limits.md says."""
+    panels, better = 0, []
+    for path in sorted((ROOT / "paper/results").glob("transfer_*.md")):
         for section in path.read_text(encoding="utf-8").split("\n## ")[1:]:
             means = dict(re.findall(r"^\| (none|paper) \| (-?[\d.]+)", section, re.MULTILINE))
             if "paper" in means:
                 panels += 1
-                assert float(means["paper"]) < float(means["none"]), (path.name, section.splitlines()[0])
+                if float(means["paper"]) >= float(means["none"]):
+                    better.append((path.stem, section.splitlines()[0]))
     assert panels > 10
+    assert better == [("transfer_window", "full state")]

@@ -27,7 +27,6 @@ ELSEWHERE = {
 }
 # What has no page of its own, and the page that stands for it.
 INSTEAD = {
-    "README.md": "index.md",
     RESULTS: "results/index.md",
     "paper": "results/index.md",
     "examples": "examples.md",
@@ -140,7 +139,7 @@ def _in_repository(link: str, origin: str) -> str:
 
 def _page_of(target: str) -> str:
     """The page (or picture) of the site for a path in the repository."""
-    if target.startswith("docs/"):
+    if target.startswith("docs/") and not target.endswith(".py"):
         return target.removeprefix("docs/")
     if target.startswith(f"{RESULTS}/") and Path(target).suffix in (".png", ".json"):
         return f"results/{Path(target).name}"

@@ -1,0 +1,58 @@
+"""Follow the README word for word: on a fresh clone, with a fresh virtual environment, as somebody new would.
+
+``make test-readme`` runs this with any Python; it needs nothing installed. What the README shows is run in one shell, in
+the order it stands: its commands, and its Python where the first of it stands. One command is left out: ``make test``,
+which is what CI does beside this.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LEFT_OUT = ("make test",)
+KEYS = "wasdq"  # for what asks for them: a walk in a maze, and the way out
+
+
+def script(readme: str) -> str:
+    """The README as a script for bash.
+
+    >>> text = "```console\\nmake test  # long\\necho one\\n```\\n```python\\nx = 1\\n```\\n```python\\nprint(x)\\n```\\n"
+    >>> print(script(text))
+    set -euxo pipefail
+    # left out: make test  # long
+    echo one
+    python -W error quickstart.py
+    """
+    lines, seen_python = ["set -euxo pipefail"], False
+    for language, code in re.findall(r"^```(console|python)\n(.*?)^```", readme, re.MULTILINE | re.DOTALL):
+        if language == "console":
+            lines += [f"# left out: {line}" if line.startswith(LEFT_OUT) else line for line in code.splitlines()]
+        elif not seen_python:
+            lines.append("python -W error quickstart.py")
+            seen_python = True
+    return "\n".join(line for line in lines if line.strip())
+
+
+def python(readme: str) -> str:
+    """All Python of the README, as one program."""
+    return "\n".join(re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL))
+
+
+def main() -> int:
+    """Clone what is committed, and do what its README says."""
+    with tempfile.TemporaryDirectory(prefix="readme-") as folder:
+        clone = Path(folder) / "secret-rl"
+        subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
+        readme = (clone / "README.md").read_text(encoding="utf-8")
+        (clone / "quickstart.py").write_text(python(readme), encoding="utf-8")
+        (clone / "readme.sh").write_text(script(readme), encoding="utf-8")
+        newcomer = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        return subprocess.run(["bash", "readme.sh"], cwd=clone, env=newcomer, input=KEYS, text=True).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
