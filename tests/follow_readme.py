@@ -1,8 +1,8 @@
 """Follow the README word for word: on a fresh clone, with a fresh virtual environment, as somebody new would.
 
-``make test-readme`` runs this with any Python; it needs nothing installed. What the README shows is run in one shell, in
-the order it stands: its commands, and its Python where the first of it stands. One command is left out: ``make test``,
-which is what CI does beside this.
+``make test-readme`` runs this with any Python; it needs nothing installed. What the README shows is run in one shell,
+in order: its commands, and all of its Python where the first of it stands. Left out is ``make test``, which CI runs
+beside this.
 """
 
 import os
@@ -20,8 +20,8 @@ KEYS = "wasdq"  # for what asks for them: a walk in a maze, and the way out
 def script(readme: str) -> str:
     """The README as a script for bash.
 
-    >>> text = "```console\\nmake test  # long\\necho one\\n```\\n```python\\nx = 1\\n```\\n```python\\nprint(x)\\n```\\n"
-    >>> print(script(text))
+    >>> commands, code = "```console\\nmake test  # long\\necho one\\n```\\n", "```python\\nx = 1\\n```\\n"
+    >>> print(script(commands + code + code))
     set -euxo pipefail
     # left out: make test  # long
     echo one

@@ -4,6 +4,7 @@ import re
 import shutil
 
 import pytest
+
 from documents import PAGES, ROOT, blocks, commands, run_commands, run_python, unlike_printed
 
 pytestmark = pytest.mark.xdist_group("docs")  # the tutorial is run once

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+
 from documents import ROOT, blocks, commands, run_commands, run_python
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -10,9 +10,9 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
-from documents import ROOT
 
 import secret_rl
+from documents import ROOT
 
 pytestmark = pytest.mark.xdist_group("site")  # built once
 
@@ -129,7 +129,10 @@ def test_every_public_name_is_in_the_reference(pages):
 def test_reference_shows_public_names_with_examples_as_code(build):
     page = (build[0] / "reference/credit.html").read_text(encoding="utf-8")
     assert 'id="secret_rl.Secret.fit"' in page and "_remembered" not in page
-    assert "&gt;&gt;&gt;" in page and "<blockquote>" not in page
+    assert "&gt;&gt;&gt;" in page
+    for path in (build[0] / "reference").glob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert "<blockquote>" not in text and "::</p>" not in text, path.name
 
 
 def test_texts_of_the_repository_are_there_once(pages):

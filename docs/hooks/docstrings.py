@@ -19,15 +19,7 @@ class Examples(griffe.Extension):
 
 
 def as_markdown(text: str) -> str:
-    """A docstring with its code in fences.
-
-    >>> print(as_markdown("Twice two::" + chr(10) + chr(10) + "    2 * 2"))
-    Twice two:
-    <BLANKLINE>
-    ```python
-    2 * 2
-    ```
-    """
+    """A docstring with its code in fences."""
     text = _EXAMPLE.sub(lambda example: f"```pycon\n{example[0]}\n```", text)
     return _INDENTED.sub(lambda code: ":\n\n```python\n" + _dedented(code[1]) + "\n```\n\n", text).rstrip()
 

@@ -1,4 +1,4 @@
-"""The picture of the 3D world: what the player sees, and the map. ``python docs/images/keys_doors.py`` draws it anew."""
+"""The picture of the 3D world, what the player sees and the map: ``python docs/images/keys_doors.py`` draws it."""
 
 from pathlib import Path
 
