@@ -28,7 +28,7 @@ def test_quickstart_is_short():
 
 def test_commands_run(tmp_path):
     assert {command[1] for command in commands(README)} == {
-        "collect", "info", "fit", "quality", "attribute", "potential", "learn", "play",
+        "collect", "info", "fit", "quality", "attribute", "potential", "learn", "explore", "report", "play",
     }  # fmt: skip
     run_commands(README, tmp_path)
 
