@@ -57,6 +57,14 @@ def test_pages_with_code_are_found():
     assert {"tutorial", "own-environment", "own-data", "agents", "potentials", "command-line"} <= set(WITH_CODE)
 
 
+@pytest.mark.parametrize("path", [*CITING.values(), ROOT / "CONTRIBUTING.md", ROOT / "paper/DEVIATIONS.md"], ids=str)
+def test_links_lead_somewhere_in_the_repository(path):
+    """As on the site, which has a test of its own."""
+    text = re.sub(r"^```.*?^```|`[^`\n]+`", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = [target for target in re.findall(r"\]\(([^)\s#]+)", text) if "://" not in target]
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
 def table_cell(page: str, address: str) -> str:
     """A cell of a result's table by "section / row / column" (or "row / column"), the column by how it begins."""
     *section, row, column = address.split(" / ")

@@ -28,7 +28,6 @@ ELSEWHERE = {
 # What has no page of its own, and the page that stands for it.
 INSTEAD = {
     RESULTS: "results/index.md",
-    "paper": "results/index.md",
     "examples": "examples.md",
     "benchmarks/results": "speed.md",
 }
