@@ -1,7 +1,7 @@
 """Credit explorer pages of three tasks, in ``runs/explorers``: ``make explorers``; ``--pictures`` takes screenshots.
 
-Data and models are made small, in minutes on two cores: what is shown is the page, not how good credit can be. Name a
-model and its data to look at better ones: ``secret-rl explore MODEL DATA``.
+Data and models are made small, in minutes on two cores, but for models of the paper's results that were run here: what
+is shown is the page, not how good credit can be.
 """
 
 import sys
@@ -17,6 +17,7 @@ import secret_rl as srl
 from secret_rl.report import Explored, explore
 
 OUT = Path("runs/explorers")
+PAPER = Path("runs/paper/models")
 IMAGES = Path(__file__).parent / "images"
 MEMORY = "minigrid:MiniGrid-MemoryS7-v0"
 
@@ -25,7 +26,8 @@ def triggers() -> Explored:
     """The paper's mazes: three switches, then the prize."""
     mazes = {"size": 8, "triggers": 3, "prizes": 1}
     data = srl.collect("secret_rl/Triggers-v0", 20_000, seed=0, success_share=0.25, env_options=mazes)
-    model = fitted("triggers", data, steps=3_000, batch_size=128)
+    found = PAPER / "8x8-3t1p-w3-n40000-s1907-first40000-seed0.safetensors"
+    model = fitted("triggers", data, found, steps=3_000, batch_size=128)
     held_out = srl.collect("secret_rl/Triggers-v0", 2_000, seed=1, success_share=0.25, env_options=mazes)
     return explore(model, held_out, OUT / "triggers.html", title="Triggers, three switches and a prize")
 
@@ -54,19 +56,20 @@ def keys_doors() -> Explored:
     """The task in 3D: keys that pay nothing, doors that do."""
     from secret_rl.envs.keys_doors import Wanderer
 
-    env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy", core=2, size=(80, 60))
-    data = srl.collect(env, 12, Wanderer(env), seed=1)
-    env.close()
+    options = {"preset": "2x2-easy", "core": 2, "size": (40, 30)}
+    data = srl.collect("secret_rl/KeysDoors-v0", 12, Wanderer, seed=2_000, env_options=options)
     how = {"steps": 8, "batch_size": 2, "units": 16, "filters": (4, 4), "evaluate_every": 4}
-    model = fitted("keys_doors", data, restarts=0, validation=0.2, class_weights=(1.0, 0.5, 1.0), **how)
+    found = PAPER / "keys_doors_credit-2x2-0.safetensors"
+    model = fitted("keys_doors", data, found, restarts=0, validation=0.2, class_weights=(1.0, 0.5, 1.0), **how)
     return explore(model, data, OUT / "keys_doors.html", title="Keys and doors")
 
 
-def fitted(name: str, data: srl.Trajectories, **options: Any) -> srl.Secret:
-    """The model that an earlier call left, or a new one."""
+def fitted(name: str, data: srl.Trajectories, found: Path | None = None, **options: Any) -> srl.Secret:
+    """The model of a result of the paper if it was run here, that which an earlier call left, or a new one."""
     path = OUT / f"{name}.safetensors"
-    if path.exists():
-        return srl.Secret.load(path)
+    for there in (found, path):
+        if there is not None and there.exists():
+            return srl.Secret.load(there)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # small models have a lot to be warned of
         model = srl.Secret(seed=0, **options).fit(data)

@@ -1,5 +1,7 @@
 """The world on its engine: the rules as played, what is seen and told, and the same under the same seed."""
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -271,3 +273,19 @@ def test_bad_actions_are_refused(make):
     env.reset(seed=0)
     with pytest.raises(ValueError, match="rotate left"):
         env.unwrapped.step(4)
+
+
+def test_walkers_go_astray_as_often_as_they_are_told_and_the_same_way_again():
+    with gym.make(ID, preset="2x2-easy", core=2, size=(16, 12), max_steps=120) as env:
+
+        def actions(astray, seed=0):
+            data = srl.collect(env, 2, partial(Wanderer, astray=astray), seed=seed, progress=False)
+            return data.actions
+
+        straight, stray, again = actions(0.0), actions(0.1), actions(0.1)
+        assert np.array_equal(stray, again)
+        assert (stray == 1).mean() > (straight == 1).mean(), "it walks backwards now and then"
+        lost = actions(1.0)
+        assert 0.1 < (lost == 1).mean() < 0.5, "nothing but random actions"
+        with pytest.raises(ValueError, match="astray must lie between 0 and 1, got 1.5"):
+            Wanderer(env, astray=1.5)

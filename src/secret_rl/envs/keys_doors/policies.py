@@ -29,6 +29,8 @@ _SLIDE = 2.4
 """Length of the slide after a step, over the length of the step (the engine keeps 0.906 of the pace each tic)."""
 _PATIENCE = 150
 """Steps after which another target is chosen."""
+_ASTRAY = 8
+"""Steps for which one goes astray at most."""
 
 
 class Random:
@@ -55,13 +57,19 @@ class Random:
 
 
 class _Walker(ABC):
-    """Walks from cell to cell of the true map to a target that ``_choose`` names."""
+    """Walks from cell to cell of the true map to a target that ``_choose`` names.
 
-    def __init__(self, env: gym.Env[Any, Any], seed: int = 0) -> None:
+    ``astray`` is the chance, at each step, to hold a random action for up to 8 steps: those who learn run into keys
+    backwards, too, and credit should know what that looks like.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], seed: int = 0, astray: float = 0.0) -> None:
         bare = env.unwrapped
         if not isinstance(bare, KeysDoorsEnv):
             raise TypeError(f"{type(self).__name__} plays secret_rl/KeysDoors-v0 only, got {bare}")
-        self._env = bare
+        if not 0 <= astray <= 1:
+            raise ValueError(f"astray must lie between 0 and 1, got {astray}")
+        self._env, self._astray = bare, astray
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
@@ -71,9 +79,15 @@ class _Walker(ABC):
         self._seen: tuple[Puzzle, Status] | None = None
         self._steps = 0
         self._last: tuple[float, float] | None = None
+        self._lost, self._wrong = 0, _FORWARD  # steps still to go astray, and the action held meanwhile
 
     def __call__(self, observation: Any = None) -> int:  # noqa: ARG002  it looks at the map instead
         """The next action."""
+        if self._lost == 0 and self._astray and self._rng.random() < self._astray:
+            self._lost, self._wrong = int(self._rng.integers(1, _ASTRAY + 1)), int(self._rng.integers(4))
+        if self._lost:
+            self._lost -= 1
+            return self._wrong
         situation = self._env.puzzle, self._env.status
         self._steps += 1
         if situation != self._seen or self._cell() == self._target or self._steps > _PATIENCE:
