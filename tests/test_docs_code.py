@@ -53,6 +53,11 @@ def test_code_runs_and_prints_what_is_shown(name, tutorial, tmp_path):
         assert credit > none + 0.3
 
 
+def test_output_is_compared_but_for_its_numbers():
+    shown = "```text\nrecall 0.99, 3 rewards\nprecision 1.0\n```\n"
+    assert unlike_printed(shown, "recall 0.5, 12  rewards\n") == ["precision 1.0"]
+
+
 def test_pages_with_code_are_found():
     assert {"tutorial", "own-environment", "own-data", "agents", "potentials", "command-line"} <= set(WITH_CODE)
 
