@@ -1,7 +1,6 @@
 """The explorer, before any browser: what goes on the page, what is left out, and what is refused."""
 
 import json
-import os
 import re
 import signal
 import socket
@@ -392,12 +391,12 @@ def test_the_command(task, tmp_path, capsys):
     assert unpack(Path(out).read_text(encoding="utf-8"))["title"] == "Mine"
     assert main([*arguments, "--out", out, "--episodes", "3", "1", "--quiet"]) == 0
     assert capsys.readouterr().out == ""
-    for wrong, message in (
-        (["--episodes", "77"], "episode 77 was asked for"),
-        (["--port", "70000"], "port must be an integer from 0 to 65535"),
-        (["--potential", str(tmp_path / "none.json")], "none.json"),
+    for wrong, code, message in (
+        (["--episodes", "77"], 1, "episode 77 was asked for"),
+        (["--port", "70000"], 2, "port must be from 0 to 65535"),
+        (["--potential", str(tmp_path / "none.json")], 1, "none.json"),
     ):
-        assert main([*arguments, "--out", out, *wrong]) == 1
+        assert main([*arguments, "--out", out, *wrong]) == code
         assert message in capsys.readouterr().err
     srl.collect("secret_rl/Triggers-v0", 3, env_options={**MAZES, "window": 5}).save(tmp_path / "other")
     assert main(["explore", arguments[1], str(tmp_path / "other"), "--out", out]) == 1
@@ -411,7 +410,10 @@ def test_the_command_serves_until_interrupted(task, tmp_path):
     code = "import sys; from secret_rl.cli import main; sys.exit(main(sys.argv[1:]))"
     files = [str(tmp_path / name) for name in ("model.safetensors", "data")]
     command = [sys.executable, "-c", code, "explore", *files, "--out", str(tmp_path / "p.html"), "--serve"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as running:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    ) as running:  # fmt: skip
         try:
             line = next(line for line in running.stdout if line.startswith("serving"))
             address = re.search(r"http://127\.0\.0\.1:(\d+)/", line)

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 START = """
 import os, signal, sys, time
 import gymnasium as gym, secret_rl
-signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background are started without
 env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy")
 env.reset(seed=0)
 print(*env.unwrapped.engine_traces, flush=True)
@@ -46,10 +45,16 @@ def assert_nothing_left(instance: str, folder: str) -> None:
     assert left == []
 
 
+def heed_interrupts() -> None:
+    """Tests in the background ignore Ctrl-C, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def started(code: str) -> tuple[subprocess.Popen[str], str, str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", START + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", START + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_interrupts,
+    )  # fmt: skip
     assert process.stdout is not None
     instance, folder = process.stdout.readline().split()
     assert left_behind(instance, folder)
@@ -147,6 +152,7 @@ def test_workers_of_a_vector_environment_leave_nothing(kind, end):
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     try:
         engines = ast.literal_eval(process.stdout.readline())
