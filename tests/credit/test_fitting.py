@@ -338,3 +338,14 @@ def test_progress_is_shown_only_if_asked_for(cues, capfd):
     out, err = capfd.readouterr()
     assert out == ""
     assert "12/12" in err and "accuracy" in err
+
+
+@pytest.mark.usefixtures("quick", "silent")
+def test_trajectories_in_which_every_step_is_rewarded_can_be_fitted():
+    rng = np.random.default_rng(0)
+    episodes = [
+        {"observations": rng.integers(0, 3, 5), "actions": rng.integers(0, 2, 5), "rewards": rng.choice([-1.0, 1.0], 5)}
+        for _ in range(20)
+    ]
+    report = Secret(**TINY).fit(Trajectories.from_episodes(episodes)).report
+    assert report.class_counts["zero"] == 0

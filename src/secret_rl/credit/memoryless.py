@@ -64,4 +64,4 @@ def _mostly_rewarded(
     others = rows[~rewarded]
     wanted = min(len(others), max(_ZEROS * int(rewarded.sum()), _BATCH))
     chosen = rng.choice(others, wanted, replace=False)
-    return np.sort(np.concatenate([rows[rewarded], chosen])), wanted / max(len(others), 1)
+    return np.sort(np.concatenate([rows[rewarded], chosen])), wanted / len(others) if len(others) else 1.0
