@@ -1,5 +1,7 @@
 """Pictures: too large to be kept as a table, read ahead or kept beside the model; convolutions as products."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -81,15 +83,22 @@ def test_training_on_pictures_goes_on_from_its_state_as_if_never_stopped(make_tr
 
 def test_rows_beside_the_model_make_the_same_batches(pictures, make_trainer, monkeypatch):
     monkeypatch.setattr(tokens, "_ROWS_AT_A_TIME", 7)
+    cpu = torch.device("cpu")
     read = Tokens.of(pictures)
-    moved = [tokens._moved(array, torch.device("cpu")) for array in (read.observations, read.actions)]
-    beside = Tokens(*moved, None, read.offsets, read.rewards)
+    beside = read.moved(cpu)
     here, there = (found.batch(np.array([3, 0, 7])) for found in (read, beside))
-    for name in ("observations", "actions", "index", "classes", "lengths"):
-        assert torch.equal(getattr(here, name), getattr(there, name)), name
-    one, other = make_trainer(read), make_trainer(beside)
-    assert one.train(3) == other.train(3)
-    assert read.near(torch.device("cpu")) is read
+    real = torch.arange(here.index.shape[1]) < here.lengths[:, None]
+    for name in ("observations", "actions"):
+        rows = [getattr(batch, name)[batch.index[real]] for batch in (here, there)]
+        assert torch.equal(*rows), name
+    assert torch.equal(here.classes, there.classes) and torch.equal(here.lengths, there.lengths)
+    judged = [make_trainer(found).evaluate(np.arange(24)) for found in (read, beside)]
+    assert judged[0].loss == pytest.approx(judged[1].loss) and np.array_equal(*(e.confusion.counts for e in judged))
+    alone = replace(beside, offsets=np.arange(len(read.rewards) + 1))
+    assert torch.equal(alone.batch(np.array([5])).observations[0], torch.from_numpy(pictures.observations[5]))
+    losses = make_trainer(beside).train(3), make_trainer(read.moved(cpu)).train(3)
+    assert losses[0] == losses[1]
+    assert read.near(cpu) is read
 
 
 @pytest.mark.usefixtures("quick")

@@ -1,7 +1,7 @@
 """Steps as the model reads them: distinct (observation, action) pairs once, and which of them each step is."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,8 +82,12 @@ class Tokens:
         wanted = sum(array.nbytes for nest in (self.observations, self.actions) for array in arrays_of(nest))
         if wanted > _SHARE_OF_FREE * torch.cuda.mem_get_info(device)[0]:
             return self
+        return self.moved(device)
+
+    def moved(self, device: torch.device) -> "NearTokens":
+        """With its rows in the memory of a device, whether or not they fit well."""
         observations, actions = (map_nest(lambda a: _moved(a, device), n) for n in (self.observations, self.actions))
-        return replace(self, observations=observations, actions=actions)
+        return NearTokens(observations, actions, self.ids, self.offsets, self.rewards)
 
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """The episodes with these numbers."""
@@ -104,13 +108,8 @@ class Tokens:
         def put(array: Any) -> Tensor:
             return as_tensor(array).to(device)
 
-        def row_of(array: Any) -> Tensor:
-            if isinstance(array, Tensor):
-                return array.index_select(0, put(used).to(array.device)).to(device)
-            return put(np.asarray(array[used]))
-
         def rows_of(nest: Any) -> Any:
-            return map_nest(row_of, nest)
+            return map_nest(lambda array: put(np.asarray(array[used])), nest)
 
         return Batch(rows_of(self.observations), rows_of(self.actions), put(index), put(classes), put(lengths))
 
@@ -145,6 +144,31 @@ class Tokens:
         ordered = episodes[np.argsort(self.lengths[episodes], kind="stable")]
         for first in range(0, len(ordered), size):
             yield ordered[first : first + size]
+
+
+@dataclass(frozen=True)
+class NearTokens(Tokens):
+    """Rows that are where the model is: a batch is told its episodes, and nothing else has to be brought."""
+
+    def __post_init__(self) -> None:
+        device = arrays_of(self.actions)[0].device
+        facts = self.offsets[:-1], self.lengths, np.sign(self.rewards).astype(np.int8) + np.int8(1)
+        object.__setattr__(self, "_facts", tuple(torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in facts))
+
+    def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
+        """The episodes with these numbers. Padding is encoded, too, so that no count has to be waited for."""
+        starts, all_lengths, classes = self._facts  # type: ignore[attr-defined]
+        longest = int((self.offsets[episodes + 1] - self.offsets[episodes]).max())
+        chosen = torch.from_numpy(np.ascontiguousarray(episodes)).to(starts.device)
+        lengths = all_lengths[chosen]
+        times = torch.arange(longest, device=starts.device)
+        rows = starts[chosen][:, None] + torch.minimum(times, lengths[:, None] - 1)
+        observations, actions = (
+            map_nest(lambda array: array.index_select(0, rows.flatten()), nest)
+            for nest in (self.observations, self.actions)
+        )
+        index = torch.arange(rows.numel(), device=starts.device).view(rows.shape)
+        return Batch(observations, actions, index, classes[rows].long(), lengths).to(torch.device(device))
 
 
 def _moved(array: NDArray[Any], device: torch.device) -> Tensor:

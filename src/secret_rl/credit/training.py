@@ -19,7 +19,7 @@ from torch import Tensor
 from secret_rl.credit.measures import Confusion
 from secret_rl.credit.model import Dropout, RewardPredictor, weighted_loss
 from secret_rl.credit.options import CLASSES, TrainingOptions
-from secret_rl.credit.tokens import Batch, Tokens, as_tensor, map_nest
+from secret_rl.credit.tokens import Batch, NearTokens, Tokens, as_tensor, map_nest
 
 _EVALUATION_BATCH_STEPS = 1 << 16  # steps per evaluation batch: bounds memory for long episodes
 _GRAPH_TABLE = 1 << 14  # tokens up to which a whole table is encoded at each update on a GPU
@@ -106,7 +106,7 @@ class Trainer:
 
     def _batch(self, episodes: NDArray[np.int64]) -> Batch:
         """The batch of this update; that of the next one is read meanwhile where reading takes time."""
-        if self.tokens.ids is not None or isinstance(next(_leaves(self.tokens.observations)), Tensor):
+        if self.tokens.ids is not None or isinstance(self.tokens, NearTokens):
             return self.tokens.batch(episodes, self.device)
         step, reading = self._ahead or (self.step, self._reader.submit(self._read, episodes))
         if step != self.step:  # restored since
