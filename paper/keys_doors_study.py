@@ -12,12 +12,12 @@ import torch
 import secret_rl as srl
 from secret_rl.agents.sb3 import paper_ppo
 
-HELD_OUT_MAPS = 1_000_000  # first looked at when everything else was settled
+HELD_OUT_MAPS = 3_000_000  # first looked at when everything else was settled
 DEVELOPMENT_MAPS = 100
 # Pictures of 80x60 train less than half as fast; the paper's goal, 50, swamps PPO's value loss.
 WORLD: dict[str, Any] = {"preset": "2x2-easy", "core": 2, "size": (40, 30), "goal_reward": 5.0}
-# With an action held for 4 tics, as in the paper, a beginner gets nowhere: one goal in the first 60 episodes on a
-# development map; with 8 tics there were five in the first 13.
+# Random play on maps 100 to 105, 30 episodes each, opens 0.67 doors an episode and never reaches the goal where an action
+# is held for 4 tics, as in the paper; with 8 tics it opens 1.3 and reaches the goal in one episode of six.
 ACTING: dict[str, Any] = {"frame_skip": 8}
 
 
