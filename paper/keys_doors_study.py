@@ -14,10 +14,10 @@ from secret_rl.agents.sb3 import paper_ppo
 
 HELD_OUT_MAPS = 3_000_000  # first looked at when everything else was settled
 DEVELOPMENT_MAPS = 100
-# Pictures of 80x60 train less than half as fast; the paper's goal, 50, swamps PPO's value loss.
+# Pictures of 80x60 train less than half as fast; a goal of 50, as in the paper, was not tried.
 WORLD: dict[str, Any] = {"preset": "2x2-easy", "core": 2, "size": (40, 30), "goal_reward": 5.0}
-# Random play on maps 100 to 105, 30 episodes each, opens 0.67 doors an episode and never reaches the goal where an action
-# is held for 4 tics, as in the paper; with 8 tics it opens 1.3 and reaches the goal in one episode of six.
+# Random play on maps 100 to 105, 30 episodes each, opens 0.67 doors an episode and never reaches the goal where an
+# action is held for 4 tics, as in the paper; with 8 tics it opens 1.3 and reaches the goal in one episode of six.
 ACTING: dict[str, Any] = {"frame_skip": 8}
 
 

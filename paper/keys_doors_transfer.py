@@ -224,8 +224,8 @@ def _told(result: TransferResult, entry: Mapping[str, Any]) -> list[str]:
         "run that never got there counts with all its steps. 95 % bootstrap intervals over maps and seeds. Steps of "
         "target trajectories are not counted.",
         "",
-        f"A door pays {paid['door_reward']:g} and the goal {paid['goal_reward']:g} (50 in the paper, which swamps "
-        f"PPO's value loss); pictures of {'x'.join(map(str, study.world['size']))}. Scale of the shaping and options "
+        f"A door pays {paid['door_reward']:g} and the goal {paid['goal_reward']:g} (50 in the paper); "
+        f"pictures of {'x'.join(map(str, study.world['size']))}. Scale of the shaping and options "
         f"of OnlineCredit: {_shaping_told(study)}. Agents hold an action for {acting['frame_skip']} tics, those who "
         f"played the trajectories for {paid['frame_skip']}.",
         "",
