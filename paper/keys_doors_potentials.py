@@ -1,6 +1,7 @@
 """Trajectories on target maps of keys and doors, and the potentials that are made from them."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from secret_rl.envs.keys_doors import Wanderer
 from secret_rl.files import replace_text
 from secret_rl.shaping import OnlineCredit, TablePotential
 
+ASTRAY = 0.1  # a wanderer that keeps to its ways meets a third of the cells
 TOLERANCE = 5  # steps by which a prediction may miss its reward (appendix A)
 
 
@@ -45,9 +47,9 @@ def make_potentials(study: Study, files: Files, number: int, workers: int = 1) -
 
 
 def target_trajectories(study: Study, number: int, workers: int = 1) -> srl.Trajectories:
-    """Play on a map."""
+    """Play on a map, all over it: a state that is not met has no potential."""
     env = study.env(number)
-    policy: Any = Wanderer if study.policy is None else player(study, Path(study.policy))
+    policy: Any = partial(Wanderer, astray=ASTRAY) if study.policy is None else player(study, Path(study.policy))
     return srl.collect(
         KEYS_DOORS_ID, study.target_trajectories, policy, env["layout_seed"], env_options=env, workers=workers,
         progress=False,

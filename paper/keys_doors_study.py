@@ -172,7 +172,7 @@ def target_settings(study: Study, number: int) -> dict[str, Any]:
     """What the potentials of a map depend on beside the credit model, as JSON gives it back."""
     own = {
         "env": study.env(number), "trajectories": study.target_trajectories, "discount": study.discount,
-        "learning": dict(study.learning), "policy": study.policy,
+        "learning": dict(study.learning), "policy": study.policy or "wanderer, going astray",
     }  # fmt: skip
     return json.loads(json.dumps(own))  # type: ignore[no-any-return]
 
