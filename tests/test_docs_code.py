@@ -16,7 +16,7 @@ CITED = re.compile(r'\[(-?[\d.,]+)\]\(([^)\s]*results/\w+\.md) "([^"]+)"\)')
 CITING = {path.relative_to(ROOT / "docs").as_posix(): path for path in (ROOT / "docs").rglob("*.md")}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tutorial(tmp_path_factory):
     """The folder that the tutorial leaves, and what it printed."""
     folder = tmp_path_factory.mktemp("tutorial")
