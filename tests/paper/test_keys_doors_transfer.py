@@ -20,7 +20,7 @@ from secret_rl.credit import memoryless
 from secret_rl.shaping import LearnedPotential, TablePotential
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
-WORLD = {"preset": "2x2-easy", "core": 1, "size": (40, 30), "goal_reward": 5.0, "max_steps": 80}
+WORLD = {"preset": "2x2-easy", "core": 1, "size": (40, 30), "goal_reward": 5.0, "max_steps": 240}
 PPO = {"n_envs": 2, "n_steps": 64, "batch_size": 64, "n_epochs": 1}
 
 
