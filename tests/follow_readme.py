@@ -1,8 +1,8 @@
 """Follow the README word for word: on a fresh clone, with a fresh virtual environment, as somebody new would.
 
 ``make test-readme`` runs this with any Python; it needs nothing installed. What the README shows is run in one shell,
-in order: its commands, and all of its Python where the first of it stands. Left out is ``make test``, which CI runs
-beside this.
+in order: its commands, and all of its Python where the first of it stands. Left out is ``make test``, which
+runs the same code and commands in the environment it has set up.
 """
 
 import os
