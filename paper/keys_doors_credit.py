@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 
 import secret_rl as srl
+from paper import records
 from paper.credit_runs import DATA, MODELS, RESULTS, machine
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer, door_causes
@@ -85,8 +85,9 @@ def run(result: Result, command: str, *, only: str | None = None, device: str = 
         for source, held_out in zip(result.sources, result.held_out, strict=True):
             if only in (None, source.label) and _found(result, _settings(result, source, held_out, seed)) is None:
                 outcome = _fit_and_judge(result, source, held_out, seed, device)
-                entry = {"settings": _settings(result, source, held_out, seed), **outcome}
-                _keep(result, entry, command)
+                settings = _settings(result, source, held_out, seed)
+                entry = {"label": f"{source.label}, seed {seed}", "settings": settings, **outcome}
+                records.keep(result.path, records.load(result.path), entry, command)
                 print(f"  {source.label}, seed {seed}: {outcome['told']}", flush=True)
     return result.path
 
@@ -120,27 +121,13 @@ def _settings(result: Result, source: Maps, held_out: Maps, seed: int) -> dict[s
     return json.loads(json.dumps(own))  # type: ignore[no-any-return]
 
 
-def _load(result: Result) -> dict[str, Any]:
-    if not result.path.is_file():
-        return {"runs": []}
-    return json.loads(result.path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
-
-
 def _found(result: Result, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    return next((entry for entry in _load(result)["runs"] if entry["settings"] == settings), None)
-
-
-def _keep(result: Result, entry: Mapping[str, Any], command: str) -> None:
-    record = _load(result)
-    same = ("source", "seed")
-    kept = [o for o in record["runs"] if any(o["settings"][k] != entry["settings"][k] for k in same)]
-    record |= {"runs": [*kept, entry], "command": command, "date": datetime.now(UTC).date().isoformat()}
-    replace_text(result.path, json.dumps(record, indent=1) + "\n")
+    return records.entry_of(records.load(result.path), settings)
 
 
 def table(result: Result) -> Path:
     """The numbers beside those asked of them, as Markdown."""
-    record = _load(result)
+    record = records.load(result.path)
     titles = ("maps", "seed", "predicted", "attention at the key", "uniform", "strongest", "precision", "recall")
     lines = ["# Credit in 3D: whose key opened the door", "", *_row(titles), *_row(["---"] * len(titles))]
     for source, held_out in zip(result.sources, result.held_out, strict=True):
@@ -153,7 +140,7 @@ def table(result: Result) -> Path:
             numbers = (q[k] for k in ("predicted", "share", "uniform_share", "strongest", "precision", "recall"))
             collapsed = " (collapsed)" if entry["fit"]["collapsed"] else ""
             lines += _row([source.label, f"{seed}{collapsed}", *(f"{number:.3f}" for number in numbers)])
-    machines = sorted({entry["machine"] for entry in record["runs"]})
+    machines = sorted({entry["machine"] for entry in record["panels"]})
     counted = ", ".join(f"{m.episodes:,} ({m.label})" for m in result.sources)
     lines += [
         "",

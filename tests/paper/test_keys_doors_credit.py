@@ -34,14 +34,14 @@ def tiny(tmp_path, monkeypatch):
 def test_every_seed_is_run_told_and_not_run_twice(tiny, monkeypatch):
     keys_doors_credit.run(tiny, "the command", device="cpu")
     record = json.loads(tiny.path.read_text())
-    assert [entry["settings"]["seed"] for entry in record["runs"]] == [0, 1]
-    for entry in record["runs"]:
+    assert [entry["settings"]["seed"] for entry in record["panels"]] == [0, 1]
+    for entry in record["panels"]:
         assert 0 <= entry["quality"]["share"] <= 1 and entry["quality"]["tolerance"] == 5
         assert entry["quality"]["rows"] == round(entry["quality"]["predicted"] * doors(tiny))
     monkeypatch.setattr(keys_doors_credit, "_fit_and_judge", lambda *_: pytest.fail("run twice"))
     keys_doors_credit.run(tiny, "the command", device="cpu")
     page = keys_doors_credit.table(tiny).read_text()
-    assert f" | {record['runs'][0]['quality']['predicted']:.3f} | " in page
+    assert f" | {record['panels'][0]['quality']['predicted']:.3f} | " in page
     assert "`the command`" in page and "not run" not in page
     assert [path.suffix for path in keys_doors_credit.figure(tiny)] == [".png", ".svg"]
 
