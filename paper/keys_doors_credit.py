@@ -1,5 +1,6 @@
 """Credit in the 3D task: whose key opened the door (figure 3, right)."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -60,8 +61,11 @@ class Result:
         return RESULTS / f"{self.name}.json"
 
     def model(self, label: str, seed: int) -> Path:
-        """The credit model of some maps."""
-        return MODELS / f"{self.name}-{label}-{seed}.safetensors"
+        """The credit model of some maps; another source or other options make another file."""
+        source = next(maps for maps in self.sources if maps.label == label)
+        made_of = json.dumps([asdict(source), dict(self.options)], sort_keys=True)
+        digest = hashlib.sha256(made_of.encode()).hexdigest()[:8]
+        return MODELS / f"{self.name}-{label}-{seed}-{digest}.safetensors"
 
 
 def result(quick: bool) -> Result:
@@ -83,9 +87,9 @@ def run(result: Result, command: str, *, only: str | None = None, device: str = 
     """Fit and judge with every seed; what is there already, with the same settings, is not done again."""
     for seed in range(result.seeds):
         for source, held_out in zip(result.sources, result.held_out, strict=True):
-            if only in (None, source.label) and _found(result, _settings(result, source, held_out, seed)) is None:
+            settings = _settings(result, source, held_out, seed)
+            if only in (None, source.label) and _found(result, settings) is None:
                 outcome = _fit_and_judge(result, source, held_out, seed, device)
-                settings = _settings(result, source, held_out, seed)
                 entry = {"label": f"{source.label}, seed {seed}", "settings": settings, **outcome}
                 records.keep(result.path, records.load(result.path), entry, command)
                 print(f"  {source.label}, seed {seed}: {outcome['told']}", flush=True)

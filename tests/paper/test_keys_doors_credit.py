@@ -1,6 +1,7 @@
 """Credit in 3D and its heat map, at a tiny size: every part runs, nothing is done twice, the numbers are told."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,6 +64,12 @@ def test_the_heat_map_is_of_one_door_on_a_map_of_its_own(tiny):
     assert np.isfinite(heat).any() and np.nanmax(heat) <= 1
     page, *pictures = keys_doors_heat.figure(result)
     assert f"the {record['door']} door" in page.read_text() and all(path.is_file() for path in pictures)
+
+
+def test_a_model_of_other_options_or_another_source_is_not_taken_for_this_one(tiny):
+    others = replace(tiny, options={**tiny.options, "steps": 21}), replace(tiny, sources=[Maps("2x2", 17, SOURCE)])
+    assert len({this.model("2x2", 0) for this in (tiny, *others)}) == 3
+    assert tiny.model("2x2", 0) == replace(tiny).model("2x2", 0)
 
 
 def test_no_map_is_learned_from_and_judged_on():
