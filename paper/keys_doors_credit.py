@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from secret_rl.envs.keys_doors import Wanderer, door_causes
 from secret_rl.files import replace_text
 
 SOURCE, DEVELOPMENT, HELD_OUT = 1, 2, 3  # seeds of trajectories: no map is in two of these sets but by chance
+ASTRAY = 0.03  # learners run into keys backwards, too, which a wanderer that keeps to its ways never shows
 TOLERANCE = 5  # steps by which a prediction may miss its reward, and attention its key (appendix A)
 # The "no" of this task, a door that stays closed, is a zero: w(0) decides whether the past is consulted.
 OPTIONS: dict[str, Any] = {"filters": (16, 16), "class_weights": (0.499, 1.5, 0.499), "batch_size": 64, "steps": 4_000}
@@ -33,14 +35,16 @@ class Maps:
     episodes: int
     seed: int
     world: Mapping[str, Any] = field(default_factory=lambda: {"size": (40, 30)})
+    astray: float = ASTRAY
+    """The chance that the wanderer begins to act at random for some steps, at each step."""
 
     def load(self) -> srl.Trajectories:
         """The trajectories, collected by a wanderer if they are not there yet."""
-        path = DATA / f"keys_doors-{self.label}-n{self.episodes}-s{self.seed}"
+        path = DATA / f"keys_doors-{self.label}-n{self.episodes}-s{self.seed}-astray{self.astray:g}"
         if not path.is_dir():
             srl.collect(
-                KEYS_DOORS_ID, self.episodes, Wanderer, self.seed, workers=os.cpu_count() or 1, out=path,
-                env_options={**PRESETS[self.label], **self.world},
+                KEYS_DOORS_ID, self.episodes, partial(Wanderer, astray=self.astray), self.seed,
+                workers=os.cpu_count() or 1, out=path, env_options={**PRESETS[self.label], **self.world},
             )  # fmt: skip
         return srl.Trajectories.load(path, verify=False)
 

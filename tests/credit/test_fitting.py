@@ -17,7 +17,9 @@ from secret_rl.credit import (
     memoryless,
 )
 from secret_rl.credit.fitting import FitReport, balanced_weights
+from secret_rl.credit.measures import Confusion
 from secret_rl.credit.options import SEARCHED_ZERO_WEIGHTS, TrainingOptions
+from secret_rl.credit.training import Evaluation, Trainer
 from secret_rl.trajectories import Trajectories
 
 TINY = {"units": 16, "steps": 12, "evaluate_every": 4, "batch_size": 16, "learning_rate": 0.03, "device": "cpu"}
@@ -277,6 +279,24 @@ def test_training_stops_when_nothing_gets_better(cues, patience, last):
     assert report.validation.balanced_accuracy >= best - 0.005
     alike = [entry["step"] for entry, a in zip(report.curve, accuracies, strict=True) if a >= best - 0.005]
     assert report.steps == alike[-1], "of weights that predict alike, the last are kept"
+
+
+@pytest.mark.usefixtures("silent")
+def test_training_goes_on_while_it_gets_better_by_little_at_a_time(cues, monkeypatch):
+    looks = iter(range(50, 100))
+
+    def a_little_better(*_):  # each time by less than what counts as progress, in all by a lot
+        right = next(looks)
+        return Evaluation(
+            1.0, Confusion(np.diag([4 * right] * 3) + (400 - 4 * right) * np.roll(np.eye(3, dtype=int), 1, 1))
+        )
+
+    monkeypatch.setattr(fitting.Fitting, "_stuck", lambda *_: False)
+    monkeypatch.setattr(fitting.Fitting, "_alike", lambda _, mistakes, fewest: mistakes <= fewest + 0.015)
+    monkeypatch.setattr(fitting, "best_without_past", lambda *_: Confusion(np.ones((3, 3), int)))
+    monkeypatch.setattr(Trainer, "evaluate", a_little_better)
+    options = TINY | {"steps": 120, "evaluate_every": 4, "patience": 3, "restarts": 0}
+    assert Secret(**options).fit(cues(100)).report.curve[-1]["step"] == 120
 
 
 @pytest.mark.usefixtures("quick", "silent")

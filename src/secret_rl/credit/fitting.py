@@ -177,19 +177,21 @@ class Fitting:
             self._new_model(attempt), self.tokens, self.train_episodes, weights, options,
             self.seed + 7919 * attempt, self.device,
         )  # fmt: skip
-        fewest, kept, kept_counts, kept_step, waited = math.inf, trainer.state(), np.zeros((3, 3), int), 0, 0
+        fewest, kept, kept_counts, kept_step = math.inf, trainer.state(), np.zeros((3, 3), int), 0
+        mark, waited = math.inf, 0  # the mistakes that were left when progress was last seen, and looks since
         over = False
         state = self.checkpoint.state
         if state.get("in_attempt") == attempt:
             trainer.restore(_required(self.checkpoint.load("current")), state["step"])
             kept, kept_counts = _required(self.checkpoint.load("best")), np.array(state["kept_counts"])
-            fewest, kept_step, waited = state["fewest_mistakes"], state["kept_step"], state["waited"]
-            over = state["over"]
+            fewest, kept_step = state["fewest_mistakes"], state["kept_step"]
+            mark, waited, over = state["mark"], state["waited"], state["over"]
         while trainer.step < options.steps and not over:
             loss = trainer.train(min(options.evaluate_every, options.steps - trainer.step))
             evaluation = trainer.evaluate(self.validation_episodes)
             mistakes = self._mistakes(evaluation.confusion, weights)
-            waited = 0 if not self._alike(fewest, mistakes) else waited + 1
+            # Small steps add up to progress: what counts is how far it has come since it was last seen.
+            mark, waited = (mistakes, 0) if not self._alike(mark, mistakes) else (mark, waited + 1)
             fewest = min(fewest, mistakes)
             if self._alike(mistakes, fewest):
                 kept, kept_counts, kept_step = trainer.state(), evaluation.confusion.counts, trainer.step
@@ -216,6 +218,7 @@ class Fitting:
                     "fewest_mistakes": fewest,
                     "kept_counts": kept_counts.tolist(),
                     "kept_step": kept_step,
+                    "mark": mark,
                     "waited": waited,
                     "over": over,
                 },
