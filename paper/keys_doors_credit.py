@@ -23,13 +23,16 @@ SOURCE, DEVELOPMENT, HELD_OUT = 1, 2, 3  # seeds of trajectories: no map is in t
 ASTRAY = 0.03  # learners run into keys backwards, too, which a wanderer that keeps to its ways never shows
 TOLERANCE = 5  # steps by which a prediction may miss its reward, and attention its key (appendix A)
 # The "no" of this task, a door that stays closed, is a zero: w(0) decides whether the past is consulted.
-OPTIONS: dict[str, Any] = {"filters": (16, 16), "class_weights": (0.499, 1.5, 0.499), "batch_size": 64, "steps": 4_000}
-PRESETS: dict[str, dict[str, Any]] = {"2x2": {"preset": "2x2-easy", "core": 2}, "3x3": {"preset": "3x3"}}
+OPTIONS: dict[str, Any] = {"filters": (16, 16), "class_weights": (0.499, 3.0, 0.499), "batch_size": 64, "steps": 8_000}
+TWO_DOORS: dict[str, Any] = {"preset": "2x2-easy", "core": 2}
+PRESETS: dict[str, dict[str, Any]] = {"2x2": TWO_DOORS, "3x3": {"preset": "3x3"}, "2x2-ppo": TWO_DOORS}
+HARDER: dict[str, Any] = {"class_weights": (0.499, 2.0, 0.499), "batch_size": 32}  # episodes are longer, doors rarer
+OWN_OPTIONS: dict[str, dict[str, Any]] = {"3x3": HARDER, "2x2-ppo": HARDER}
 
 
 @dataclass(frozen=True)
 class Maps:
-    """Trajectories on random maps, each seen once."""
+    """Trajectories on random maps, each seen once: of a PPO agent where the label says so, else of a wanderer."""
 
     label: str
     episodes: int
@@ -39,14 +42,27 @@ class Maps:
     """The chance that the wanderer begins to act at random for some steps, at each step."""
 
     def load(self) -> srl.Trajectories:
-        """The trajectories, collected by a wanderer if they are not there yet."""
+        """The trajectories, collected if they are not there yet."""
         path = DATA / f"keys_doors-{self.label}-n{self.episodes}-s{self.seed}-astray{self.astray:g}"
         if not path.is_dir():
+            policy = trained_player() if self.label.endswith("-ppo") else partial(Wanderer, astray=self.astray)
             srl.collect(
-                KEYS_DOORS_ID, self.episodes, partial(Wanderer, astray=self.astray), self.seed,
+                KEYS_DOORS_ID, self.episodes, policy, self.seed,
                 workers=os.cpu_count() or 1, out=path, env_options={**PRESETS[self.label], **self.world},
             )  # fmt: skip
         return srl.Trajectories.load(path, verify=False)
+
+
+def trained_player() -> Any:
+    """A PPO agent that has learned on random maps."""
+    from paper.keys_doors_potentials import player  # so that who only fits needs no agents
+    from paper.keys_doors_runs import PLAYER, train_player
+
+    path = MODELS / "keys_doors-player.safetensors"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        print(f"  training the agent that plays: goal rate {train_player(PLAYER, PLAYER.steps, path):.2f}", flush=True)
+    return player(PLAYER, path)
 
 
 @dataclass(frozen=True)
@@ -64,10 +80,14 @@ class Result:
         """Where the numbers are kept."""
         return RESULTS / f"{self.name}.json"
 
+    def options_of(self, label: str) -> dict[str, Any]:
+        """Of the credit model of some maps."""
+        return {**self.options, **OWN_OPTIONS.get(label, {})}
+
     def model(self, label: str, seed: int) -> Path:
         """The credit model of some maps; another source or other options make another file."""
         source = next(maps for maps in self.sources if maps.label == label)
-        made_of = json.dumps([asdict(source), dict(self.options)], sort_keys=True)
+        made_of = json.dumps([asdict(source), self.options_of(label)], sort_keys=True)
         digest = hashlib.sha256(made_of.encode()).hexdigest()[:8]
         return MODELS / f"{self.name}-{label}-{seed}-{digest}.safetensors"
 
@@ -81,8 +101,8 @@ def result(quick: bool) -> Result:
         return Result("keys_doors_credit-quick", [sources], [held_out], seeds=1, options=options)
     return Result(
         "keys_doors_credit",
-        [Maps("2x2", 6_400, SOURCE), Maps("3x3", 4_800, SOURCE)],
-        [Maps("2x2", 1_000, HELD_OUT), Maps("3x3", 1_000, HELD_OUT)],
+        [Maps("2x2", 6_400, SOURCE), Maps("3x3", 4_800, SOURCE), Maps("2x2-ppo", 3_200, SOURCE)],
+        [Maps("2x2", 1_000, HELD_OUT), Maps("3x3", 1_000, HELD_OUT), Maps("2x2-ppo", 500, HELD_OUT)],
         seeds=3,
     )
 
@@ -106,7 +126,7 @@ def _fit_and_judge(result: Result, source: Maps, held_out: Maps, seed: int, devi
         secret = srl.Secret.load(path, device=device)
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        secret = srl.Secret(seed=seed, device=device, **result.options)
+        secret = srl.Secret(seed=seed, device=device, **result.options_of(source.label))
         secret.fit(source.load(), checkpoint=path.with_suffix(".partial")).save(path)
     quality = judged(secret, held_out.load())
     assert secret.report is not None
@@ -125,7 +145,8 @@ def judged(secret: srl.Secret, data: srl.Trajectories) -> Any:
 
 
 def _settings(result: Result, source: Maps, held_out: Maps, seed: int) -> dict[str, Any]:
-    own = {"source": asdict(source), "held_out": asdict(held_out), "seed": seed, "options": dict(result.options)}
+    options = result.options_of(source.label)
+    own = {"source": asdict(source), "held_out": asdict(held_out), "seed": seed, "options": options}
     return json.loads(json.dumps(own))  # type: ignore[no-any-return]
 
 

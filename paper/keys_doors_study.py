@@ -16,9 +16,6 @@ HELD_OUT_MAPS = 3_000_000  # first looked at when everything else was settled
 DEVELOPMENT_MAPS = 100
 # Pictures of 80x60 train less than half as fast; a goal of 50, as in the paper, was not tried.
 WORLD: dict[str, Any] = {"preset": "2x2-easy", "core": 2, "size": (40, 30), "goal_reward": 5.0}
-# Random play on maps 100 to 105, 30 episodes each, opens 0.67 doors an episode and never reaches the goal where an
-# action is held for 4 tics, as in the paper; with 8 tics it opens 1.3 and reaches the goal in one episode of six.
-ACTING: dict[str, Any] = {"frame_skip": 8}
 
 
 @dataclass(frozen=True)
@@ -56,8 +53,6 @@ class Study:
     first_map: int = HELD_OUT_MAPS
     world: Mapping[str, Any] = field(default_factory=lambda: dict(WORLD))
     """Options of the environment."""
-    acting: Mapping[str, Any] = field(default_factory=lambda: dict(ACTING))
-    """What replaces options of the environment for agents that learn."""
     ppo: Mapping[str, Any] = field(default_factory=dict)
     """What replaces options of ``paper_ppo``."""
     target_trajectories: int = 1_000
@@ -67,17 +62,13 @@ class Study:
     """Of ``learn_potential``."""
     policy: str | None = None
     """Weights of a PPO agent that plays the target trajectories; None: ``Wanderer``."""
-    stop_rate: float = 0.95
+    stop_rate: float = 0.9
     """A run is over once this share of the last ``stop_episodes`` episodes has reached the goal."""
-    stop_episodes: int = 200
+    stop_episodes: int = 50
 
     def env(self, number: int) -> dict[str, Any]:
-        """Options of a map, as the target trajectories are played on it."""
+        """Options of a map."""
         return {**self.world, "layout_seed": self.first_map + number}
-
-    def agent_env(self, number: int) -> dict[str, Any]:
-        """Options of a map, as agents learn on it."""
-        return {**self.env(number), **self.acting}
 
 
 @dataclass(frozen=True)
@@ -161,7 +152,7 @@ def settings_of(study: Study, job: Job) -> dict[str, Any]:
     """What a run depends on beside the credit model, as JSON gives it back."""
     condition, number, seed = job
     own = {
-        "condition": asdict(condition), "seed": seed, "steps": study.steps, "env": study.agent_env(number),
+        "condition": asdict(condition), "seed": seed, "steps": study.steps, "env": study.env(number),
         "ppo": _plain(paper_ppo(**study.ppo)), "stop": [study.stop_rate, study.stop_episodes],
         "target": target_settings(study, number) if condition.needs_data else None,
     }  # fmt: skip

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import secret_rl as srl
-from paper import records
-from paper.credit_runs import MODELS, RESULTS
+from paper import keys_doors_credit, records
+from paper.credit_runs import RESULTS
 from paper.keys_doors_runs import learn
 from paper.keys_doors_study import DEVELOPMENT_MAPS, Condition, Files, Study, jobs, left_by, target_of
 from secret_rl.envs import KEYS_DOORS_ID
@@ -20,12 +20,13 @@ from secret_rl.envs.keys_doors import Wanderer
 from secret_rl.evaluation import Bootstrap, Estimate, LearningCurves, difference, median_time, ratio, share_reached
 
 RATE = 0.8  # of goals among the last WINDOW training episodes of all actors together
-WINDOW = 50  # more, and its first filling, of episodes that are long at first, would take most of the time
+WINDOW = 25  # more, and its first filling, of episodes that are long at first, would take most of the time
 SPACING = 2_000  # steps between two points of a curve
 RUNS = Path("runs/paper/keys_doors")
-CREDIT = MODELS / "keys_doors.safetensors"
-# Doors pay 1, again and again: what is earned is spent when one opens.
-ONLINE = {"scale": 0.5, "reset_on_reward": True}
+# Doors pay 1, again and again: what is earned is spent when one opens. A pick-up is worth 0.06 to 0.14: rewards of five
+# colours were remembered, one of which looked for this key, and the frames around it share what it is given.
+ONLINE = {"threshold": 0.03, "scale": 4.0, "reset_on_reward": True}
+SOURCE_CREDIT = keys_doors_credit.result(quick=False)
 CONDITIONS = (
     Condition("none"),
     Condition("value", "value"),
@@ -51,10 +52,11 @@ class TransferResult:
         return RESULTS / f"{self.name}.json"
 
 
-def result(quick: bool, credit: Sequence[Path] = (CREDIT,), runs: Path = RUNS) -> TransferResult:
-    """The full size, or a small one for a quick look."""
+def result(quick: bool, credit: Sequence[Path] = (), runs: Path = RUNS) -> TransferResult:
+    """The full size, or a small one for a quick look; credit models are those of ``keys_doors_credit`` by default."""
     if not quick:
-        return TransferResult("keys_doors_transfer", Study(CONDITIONS), Files(runs / "transfer", credit))
+        models = credit or [SOURCE_CREDIT.model("2x2", seed) for seed in range(SOURCE_CREDIT.seeds)]
+        return TransferResult("keys_doors_transfer", Study(CONDITIONS), Files(runs / "transfer", models))
     few = tuple(condition for condition in CONDITIONS if condition.label in ("none", "value", "OnlineCredit"))
     study = Study(
         few, maps=1, seeds=2, steps=6_000, first_map=DEVELOPMENT_MAPS, target_trajectories=20, ppo={"n_envs": 6}
@@ -67,6 +69,8 @@ def run(result: TransferResult, command: str, *, workers: int | None = None, lim
     """Do what is not done yet, for so many seconds at most; then put together what there is."""
     if result.name.endswith("-quick"):
         small_credit(result.study.world, result.files.credit[0])
+    elif not all(path.is_file() for path in result.files.credit):
+        keys_doors_credit.run(SOURCE_CREDIT, command, only="2x2")
     learn(result.study, result.files, workers=workers, limit=limit)
     return gather(result, command)
 
@@ -117,7 +121,7 @@ def _settings(result: TransferResult) -> dict[str, Any]:
     own = {
         "conditions": [vars(condition) for condition in study.conditions], "maps": study.maps, "seeds": study.seeds,
         "steps": study.steps, "first_map": study.first_map, "world": dict(study.world),
-        "acting": dict(study.acting), "ppo": dict(study.ppo), "learning": dict(study.learning),
+        "ppo": dict(study.ppo), "learning": dict(study.learning),
         "target_trajectories": study.target_trajectories, "discount": study.discount, "policy": study.policy,
         "stop": [study.stop_rate, study.stop_episodes], "rate": RATE, "window": result.window,
     }  # fmt: skip
@@ -210,8 +214,7 @@ def _told(result: TransferResult, entry: Mapping[str, Any]) -> list[str]:
             cells += ["", ""] if beside is None else [f"{estimate:.2f}" for estimate in beside]
         lines.append("| " + " | ".join([*cells, *[""] * (6 - len(cells))]) + " |")
     missing = f" {entry['missing']} runs are missing." if entry["missing"] else ""
-    paid = {"door_reward": 1.0, "goal_reward": 50.0, "frame_skip": 4, **study.world}
-    acting = {**paid, **study.acting}
+    paid = {"door_reward": 1.0, "goal_reward": 50.0, **study.world}
     speed = np.median([one["steps_per_second"] for one in entry["runs"]])
     return [
         *lines, "",
@@ -226,8 +229,7 @@ def _told(result: TransferResult, entry: Mapping[str, Any]) -> list[str]:
         "",
         f"A door pays {paid['door_reward']:g} and the goal {paid['goal_reward']:g} (50 in the paper); "
         f"pictures of {'x'.join(map(str, study.world['size']))}. Scale of the shaping and options "
-        f"of OnlineCredit: {_shaping_told(study)}. Agents hold an action for {acting['frame_skip']} tics, those who "
-        f"played the trajectories for {paid['frame_skip']}.",
+        f"of OnlineCredit: {_shaping_told(study)}.",
         "",
     ]  # fmt: skip
 
@@ -286,7 +288,9 @@ def _alone() -> None:
     """Runs only, with a limit of time: ``python -m paper.keys_doors_transfer``."""
     parser = argparse.ArgumentParser(prog="python -m paper.keys_doors_transfer", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small size")
-    parser.add_argument("--credit", type=Path, nargs="+", default=[CREDIT], help="credit models (Secret.save)")
+    parser.add_argument(
+        "--credit", type=Path, nargs="+", default=[], help="credit models (default: those of keys_doors_credit, in 2x2)"
+    )
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder for what runs leave behind")
     parser.add_argument("--workers", type=int, help="processes (default: one for each core)")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no run is started")

@@ -78,3 +78,19 @@ def test_no_map_is_learned_from_and_judged_on():
     assert {maps.seed for maps in full.held_out} == {HELD_OUT}
     quick = keys_doors_credit.result(quick=True)
     assert {maps.seed for maps in quick.held_out} == {DEVELOPMENT}, "a quick look does not touch what is held out"
+
+
+def test_an_agent_that_has_learned_plays_for_the_source_too(tiny, monkeypatch):
+    pytest.importorskip("stable_baselines3")
+    from paper import keys_doors_runs
+
+    world = {"size": (40, 30), "max_steps": 60}
+    quick = {"n_envs": 1, "n_steps": 32, "batch_size": 32, "n_epochs": 1}
+    player = replace(keys_doors_runs.PLAYER, steps=32, world={**keys_doors_runs.PLAYER.world, **world}, ppo=quick)
+    monkeypatch.setattr(keys_doors_runs, "PLAYER", player)
+    data = Maps("2x2-ppo", 2, SOURCE, world).load()
+    assert len(data) == 2 and data.steps <= 120
+    assert (keys_doors_credit.MODELS / "keys_doors-player.safetensors").is_file()
+    monkeypatch.setattr(keys_doors_runs, "train_player", lambda *_: pytest.fail("trained twice"))
+    assert len(Maps("2x2-ppo", 3, SOURCE, world).load()) == 3
+    assert tiny.options_of("2x2-ppo")["batch_size"] != tiny.options_of("2x2")["batch_size"]

@@ -53,7 +53,6 @@ def test_every_condition_is_run_told_and_not_run_twice(tiny, monkeypatch):
     assert isinstance(LearnedPotential.load(potentials["learned pending"]), LearnedPotential)
     content = done(tiny.study, tiny.files, (CONDITIONS[0], 0, 0))
     assert content["played"] == 256
-    assert content["settings"]["env"]["frame_skip"] == 8
     assert len(content["goals"]) == len(content["steps"]) == len(content["lengths"]) == len(content["returns"])
     assert [paid >= 5 for paid in content["returns"]] == content["goals"]
     keys_doors_transfer.run(tiny, "the command", workers=2)  # nothing is left to do
