@@ -281,22 +281,32 @@ def test_training_stops_when_nothing_gets_better(cues, patience, last):
     assert report.steps == alike[-1], "of weights that predict alike, the last are kept"
 
 
+@pytest.mark.parametrize(
+    ("kinds", "better", "loss", "last"),
+    [
+        ((-1, 1), 1, 1.0, 120),  # fewer mistakes, each time by less than what counts as progress, in all by a lot
+        ((-1, 1), 0, 0.99, 72),
+        ((0, 1), 0, 0.99, 120),  # a lower loss, where rewards have one sign
+        ((0, 1), 0, 1.0, 72),
+    ],
+)
 @pytest.mark.usefixtures("silent")
-def test_training_goes_on_while_it_gets_better_by_little_at_a_time(cues, monkeypatch):
-    looks = iter(range(50, 100))
+def test_training_goes_on_while_it_gets_better_by_little_at_a_time(cues, monkeypatch, kinds, better, loss, last):
+    looks = iter(range(100))
 
-    def a_little_better(*_):  # each time by less than what counts as progress, in all by a lot
-        right = next(looks)
-        return Evaluation(
-            1.0, Confusion(np.diag([4 * right] * 3) + (400 - 4 * right) * np.roll(np.eye(3, dtype=int), 1, 1))
-        )
+    def evaluated(*_):
+        look = next(looks)
+        right = 50 + better * look
+        wrong = np.roll(np.eye(3, dtype=int), 1, 1) * (100 - right)
+        return Evaluation(loss**look, Confusion(4 * (right * np.eye(3, dtype=int) + wrong)))
 
     monkeypatch.setattr(fitting.Fitting, "_stuck", lambda *_: False)
     monkeypatch.setattr(fitting.Fitting, "_alike", lambda _, mistakes, fewest: mistakes <= fewest + 0.015)
     monkeypatch.setattr(fitting, "best_without_past", lambda *_: Confusion(np.ones((3, 3), int)))
-    monkeypatch.setattr(Trainer, "evaluate", a_little_better)
-    options = TINY | {"steps": 120, "evaluate_every": 4, "patience": 3, "restarts": 0}
-    assert Secret(**options).fit(cues(100)).report.curve[-1]["step"] == 120
+    monkeypatch.setattr(Trainer, "evaluate", evaluated)
+    options = TINY | {"steps": 120, "evaluate_every": 4, "patience": 3, "restarts": 0, "class_weights": (1.0, 1.0, 1.0)}
+    report = Secret(**options).fit(cues(100, kinds=kinds)).report
+    assert report.curve[-1]["step"] == last
 
 
 @pytest.mark.usefixtures("quick", "silent")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _TIE = 0.005  # shares of mistakes this close are alike: the later weights, whose attention is sharper, are kept
 _RELATIVE_TIE = 0.1  # or this close in proportion, where rewards of one sign stand out from many zeros
+_LOWER = 0.02  # a loss that is lower by this share is progress
 _JUDGED_AT = 0.6  # share of the updates after which an attempt may stop early, or be given up as stuck
 _STUCK = 0.3  # share of what the memoryless predictor gets wrong that the past must put right
 _TRIAL_UPDATES, _TRIAL_BATCH = 800, 64
@@ -178,20 +179,20 @@ class Fitting:
             self.seed + 7919 * attempt, self.device,
         )  # fmt: skip
         fewest, kept, kept_counts, kept_step = math.inf, trainer.state(), np.zeros((3, 3), int), 0
-        mark, waited = math.inf, 0  # the mistakes that were left when progress was last seen, and looks since
+        mark, waited = (math.inf, math.inf), 0  # mistakes and loss when progress was last seen, and looks since
         over = False
         state = self.checkpoint.state
         if state.get("in_attempt") == attempt:
             trainer.restore(_required(self.checkpoint.load("current")), state["step"])
             kept, kept_counts = _required(self.checkpoint.load("best")), np.array(state["kept_counts"])
             fewest, kept_step = state["fewest_mistakes"], state["kept_step"]
-            mark, waited, over = state["mark"], state["waited"], state["over"]
+            mark, waited, over = tuple(state["mark"]), state["waited"], state["over"]
         while trainer.step < options.steps and not over:
             loss = trainer.train(min(options.evaluate_every, options.steps - trainer.step))
             evaluation = trainer.evaluate(self.validation_episodes)
             mistakes = self._mistakes(evaluation.confusion, weights)
-            # Small steps add up to progress: what counts is how far it has come since it was last seen.
-            mark, waited = (mistakes, 0) if not self._alike(mark, mistakes) else (mark, waited + 1)
+            now = mistakes, evaluation.loss
+            mark, waited = (now, 0) if self._progressed(mark, now) else (mark, waited + 1)
             fewest = min(fewest, mistakes)
             if self._alike(mistakes, fewest):
                 kept, kept_counts, kept_step = trainer.state(), evaluation.confusion.counts, trainer.step
@@ -249,6 +250,15 @@ class Fitting:
         if self._both_signs:
             return mistakes <= fewest + _TIE
         return mistakes <= fewest * (1 + _RELATIVE_TIE)
+
+    def _progressed(self, mark: tuple[float, float], now: tuple[float, float]) -> bool:
+        """Whether mistakes and loss have become better since the mark was set: small steps add up to progress.
+
+        The mistakes of rewards that stand out from many zeros are few and go up and down: there, a falling loss is
+        progress, too.
+        """
+        better = not self._alike(mark[0], now[0])
+        return better if self._both_signs else better or now[1] < (1 - _LOWER) * mark[1]
 
     def _memoryless(self, weights: Weights) -> Confusion:
         """Predictions without access to earlier steps, of a model trained with these weights."""
