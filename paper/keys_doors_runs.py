@@ -83,7 +83,7 @@ def run(study: Study, files: Files, condition: Condition, number: int, seed: int
     goals = Goals(study.stop_rate, study.stop_episodes)
     began = time.perf_counter()
     trained = srl.train(
-        PPO, KEYS_DOORS_ID, study.steps, env_options=study.env(number), seed=seed, evaluate_every=0,
+        PPO, KEYS_DOORS_ID, study.steps, env_options=study.agent_env(number), seed=seed, evaluate_every=0,
         shaping=None if potential is None else srl.shape_with(potential, scale=condition.scale),
         callback=goals, device=device(), progress=False, **paper_ppo(**study.ppo),
     )  # fmt: skip
@@ -134,7 +134,7 @@ def train_player(study: Study, steps: int, path: Path, seed: int = 0) -> float:
 
     goals = Goals(1.0, steps)  # to the last step
     trained = srl.train(
-        PPO, KEYS_DOORS_ID, steps, env_options=study.world, seed=seed, evaluate_every=0,
+        PPO, KEYS_DOORS_ID, steps, env_options={**study.world, **study.acting}, seed=seed, evaluate_every=0,
         callback=goals, device=device(), progress=False, **paper_ppo(**study.ppo),
     )  # fmt: skip
     save_weights(trained.model, path)

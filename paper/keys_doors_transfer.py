@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import secret_rl as srl
 from paper import keys_doors_credit, records
 from paper.credit_runs import RESULTS
 from paper.keys_doors_runs import learn
-from paper.keys_doors_study import DEVELOPMENT_MAPS, Condition, Files, Study, jobs, left_by, target_of
+from paper.keys_doors_study import DEVELOPMENT_MAPS, WORLD, Condition, Files, Study, jobs, left_by, slug, target_of
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer
 from secret_rl.evaluation import Bootstrap, Estimate, LearningCurves, difference, median_time, ratio, share_reached
@@ -26,6 +27,10 @@ RUNS = Path("runs/paper/keys_doors")
 # Doors pay 1, again and again: what is earned is spent when one opens. A pick-up is worth 0.06 to 0.14: rewards of five
 # colours were remembered, one of which looked for this key, and the frames around it share what it is given.
 ONLINE = {"threshold": 0.03, "scale": 4.0, "reset_on_reward": True}
+# What pays on the target maps. Where doors do not, keys earn nothing for a long time.
+TARGETS: dict[str, dict[str, Any]] = {"Doors and the goal pay": {}, "The goal alone pays": {"door_reward": 0.0}}
+# With the paper's 0.00019 and 0.0011, one of three agents on maps 100 to 102 had not learned in 150,000 steps.
+PPO: dict[str, Any] = {"learning_rate": 3e-4, "ent_coef": 0.01}
 SOURCE_CREDIT = keys_doors_credit.result(quick=False)
 CONDITIONS = (
     Condition("none"),
@@ -38,13 +43,21 @@ CONDITIONS = (
 
 
 @dataclass(frozen=True)
-class TransferResult:
-    """The study, and where its results go."""
+class Panel:
+    """A study of one kind of maps."""
 
-    name: str
+    label: str
     study: Study
     files: Files
     window: int = WINDOW
+
+
+@dataclass(frozen=True)
+class TransferResult:
+    """Studies, and where their results go."""
+
+    name: str
+    panels: Sequence[Panel]
 
     @property
     def path(self) -> Path:
@@ -56,22 +69,29 @@ def result(quick: bool, credit: Sequence[Path] = (), runs: Path = RUNS) -> Trans
     """The full size, or a small one for a quick look; credit models are those of ``keys_doors_credit`` by default."""
     if not quick:
         models = credit or [SOURCE_CREDIT.model("2x2", seed) for seed in range(SOURCE_CREDIT.seeds)]
-        return TransferResult("keys_doors_transfer", Study(CONDITIONS), Files(runs / "transfer", models))
+        studies = {label: Study(CONDITIONS, world={**WORLD, **paid}, ppo=PPO) for label, paid in TARGETS.items()}
+        return TransferResult(
+            "keys_doors_transfer",
+            [Panel(label, study, Files(runs / slug(label), models)) for label, study in studies.items()],
+        )
     few = tuple(condition for condition in CONDITIONS if condition.label in ("none", "value", "OnlineCredit"))
     study = Study(
         few, maps=1, seeds=2, steps=6_000, first_map=DEVELOPMENT_MAPS, target_trajectories=20, ppo={"n_envs": 6}
     )
-    folder = runs / "transfer-quick"
-    return TransferResult("keys_doors_transfer-quick", study, Files(folder, (folder / "credit.safetensors",)), 10)
+    folder = runs / "quick"
+    panel = Panel("a quick look", study, Files(folder, (folder / "credit.safetensors",)), 10)
+    return TransferResult("keys_doors_transfer-quick", [panel])
 
 
 def run(result: TransferResult, command: str, *, workers: int | None = None, limit: float = float("inf")) -> Path:
     """Do what is not done yet, for so many seconds at most; then put together what there is."""
-    if result.name.endswith("-quick"):
-        small_credit(result.study.world, result.files.credit[0])
-    elif not all(path.is_file() for path in result.files.credit):
-        keys_doors_credit.run(SOURCE_CREDIT, command, only="2x2")
-    learn(result.study, result.files, workers=workers, limit=limit)
+    started = time.monotonic()
+    for panel in result.panels:
+        if result.name.endswith("-quick"):
+            small_credit(panel.study.world, panel.files.credit[0])
+        elif not all(path.is_file() for path in panel.files.credit):
+            keys_doors_credit.run(SOURCE_CREDIT, command, only="2x2")
+        learn(panel.study, panel.files, workers=workers, limit=limit - (time.monotonic() - started))
     return gather(result, command)
 
 
@@ -93,37 +113,47 @@ def small_credit(world: Mapping[str, Any], path: Path, *, episodes: int = 40, st
 
 
 def gather(result: TransferResult, command: str) -> Path:
-    """The numbers of all runs that are there, in one file that the page and the figure are made of."""
-    study, files = result.study, result.files
+    """The numbers of all runs that are there, in one file that the page and the figures are made of."""
+    record: dict[str, Any] = {"panels": []}
+    for panel in result.panels:
+        entry = _gathered(panel)
+        if entry is not None:
+            records.keep(result.path, record, entry, command)
+    if not record["panels"]:
+        folders = ", ".join(str(panel.files.folder) for panel in result.panels)
+        raise FileNotFoundError(f"no run of this study is in {folders}: run it first, without --analyse")
+    return result.path
+
+
+def _gathered(panel: Panel) -> dict[str, Any] | None:
+    study, files = panel.study, panel.files
     found = [(job, left_by(study, files, job)) for job in jobs(study)]
     there = [(job, content) for job, content in found if content is not None]
     if not there:
-        raise FileNotFoundError(f"no run of this study is in {files.folder}: run it first, without --analyse")
+        return None
     runs = [
-        {"condition": condition.label, "map": number, "seed": seed, "time": _time(content, result.window),
+        {"condition": condition.label, "map": number, "seed": seed, "time": _time(content, panel.window),
          "played": content["played"], "steps_per_second": content["played"] / content["seconds"],
-         "curve": curve(content, study.steps, result.window).round(3).tolist()}
+         "curve": curve(content, study.steps, panel.window).round(3).tolist()}
         for (condition, number, seed), content in there
     ]  # fmt: skip
     targets = [target_of(study, files, number) for number in range(study.maps)]
-    entry = {
-        "label": "transfer", "settings": _settings(result),
+    return {
+        "label": panel.label, "settings": _settings(panel),
         "machine": "; ".join(sorted({content["machine"] for _, content in there})),
         "targets": [target and {k: v for k, v in target.items() if k != "settings"} for target in targets],
         "runs": runs, "missing": len(found) - len(there),
     }  # fmt: skip
-    records.keep(result.path, {"panels": []}, entry, command)
-    return result.path
 
 
-def _settings(result: TransferResult) -> dict[str, Any]:
-    study = result.study
+def _settings(panel: Panel) -> dict[str, Any]:
+    study = panel.study
     own = {
         "conditions": [vars(condition) for condition in study.conditions], "maps": study.maps, "seeds": study.seeds,
         "steps": study.steps, "first_map": study.first_map, "world": dict(study.world),
-        "ppo": dict(study.ppo), "learning": dict(study.learning),
+        "acting": dict(study.acting), "ppo": dict(study.ppo), "learning": dict(study.learning),
         "target_trajectories": study.target_trajectories, "discount": study.discount, "policy": study.policy,
-        "stop": [study.stop_rate, study.stop_episodes], "rate": RATE, "window": result.window,
+        "stop": [study.stop_rate, study.stop_episodes], "rate": RATE, "window": panel.window,
     }  # fmt: skip
     return json.loads(json.dumps(own, default=dict))  # type: ignore[no-any-return]
 
@@ -185,21 +215,22 @@ def _bootstrap(maps: int, seeds: int) -> Bootstrap | None:
 def table(result: TransferResult) -> Path:
     """Steps to the goal rate, as Markdown."""
     record = records.load(result.path)
-    entry = records.entry_of(record, _settings(result))
-    sections = {"Steps to a goal rate of 80 %": None if entry is None else _told(result, entry)}
-    if entry is not None:
-        sections["The target trajectories"] = _targets_told(entry)
+    entries = {panel.label: records.entry_of(record, _settings(panel)) for panel in result.panels}
+    sections = {
+        panel.label: None if (entry := entries[panel.label]) is None else [*_told(panel, entry), *_targets_told(entry)]
+        for panel in result.panels
+    }
     note = (
-        "Credit was fitted on trajectories of random maps; each held-out map is learned by PPO agents with the paper's "
-        "options (`paper_ppo`). *value*, *paper*, *pending*: tables over the cell of 50 units and the held key, made "
-        f"from {result.study.target_trajectories:,} trajectories on the map; *learned pending*: the same credit, from "
-        "pictures alone; *OnlineCredit*: no trajectory of the map."
+        "Credit was fitted on trajectories of random maps; each held-out map is learned by PPO agents (`paper_ppo`). "
+        "*value*, *paper*, *pending*: tables over the cell of 50 units and the held key, made from "
+        f"{result.panels[0].study.target_trajectories:,} trajectories of a wanderer on the map; *learned pending*: the "
+        "same credit, from pictures alone; *OnlineCredit*: no trajectory of the map."
     )
     return records.write_page(RESULTS / f"{result.name}.md", "In-domain transfer in 3D", note, sections, record)
 
 
-def _told(result: TransferResult, entry: Mapping[str, Any]) -> list[str]:
-    study, budget = result.study, result.study.steps
+def _told(panel: Panel, entry: Mapping[str, Any]) -> list[str]:
+    study, budget = panel.study, panel.study.steps
     base = times(entry, study.conditions[0].label)
     titles = ("condition", "runs", "reached", "median steps", "speed-up", "geometric mean")
     lines = ["| " + " | ".join(row) + " |" for row in (titles, ["---"] * len(titles))]
@@ -214,13 +245,14 @@ def _told(result: TransferResult, entry: Mapping[str, Any]) -> list[str]:
             cells += ["", ""] if beside is None else [f"{estimate:.2f}" for estimate in beside]
         lines.append("| " + " | ".join([*cells, *[""] * (6 - len(cells))]) + " |")
     missing = f" {entry['missing']} runs are missing." if entry["missing"] else ""
-    paid = {"door_reward": 1.0, "goal_reward": 50.0, **study.world}
+    paid = {"door_reward": 1.0, "goal_reward": 50.0, "frame_skip": 4, **study.world}
+    acting = {**paid, **study.acting}
     speed = np.median([one["steps_per_second"] for one in entry["runs"]])
     return [
         *lines, "",
         f"{study.maps} maps (`layout_seed` {study.first_map:,} and following) x {study.seeds} seeds x {budget:,} steps "
         f"at most, {speed:,.0f} steps a second in the median run.{missing} Goal rate: the share of the last "
-        f"{result.window} training episodes, of all actors together, that ended at the goal. Training ends once it is "
+        f"{panel.window} training episodes, of all actors together, that ended at the goal. Training ends once it is "
         f"{study.stop_rate:.0%} over {study.stop_episodes} episodes.",
         "",
         "Speed-up: mean steps without shaping over mean steps with it, and the geometric mean over pairs of runs; a "
@@ -229,9 +261,14 @@ def _told(result: TransferResult, entry: Mapping[str, Any]) -> list[str]:
         "",
         f"A door pays {paid['door_reward']:g} and the goal {paid['goal_reward']:g} (50 in the paper); "
         f"pictures of {'x'.join(map(str, study.world['size']))}. Scale of the shaping and options "
-        f"of OnlineCredit: {_shaping_told(study)}.",
+        f"of OnlineCredit: {_shaping_told(study)}. Agents hold an action for {acting['frame_skip']} tics, those who "
+        f"played the trajectories for {paid['frame_skip']}; PPO with {_options_told(study.ppo)}.",
         "",
     ]  # fmt: skip
+
+
+def _options_told(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in options.items()) or "the paper's options"
 
 
 def _shaping_told(study: Study) -> str:
@@ -243,7 +280,12 @@ def _shaping_told(study: Study) -> str:
 
 
 def _targets_told(entry: Mapping[str, Any]) -> list[str]:
-    lines = ["| map | steps | to the goal | rewards predicted |", "| --- | --- | --- | --- |"]
+    lines = [
+        "The target trajectories:",
+        "",
+        "| map | steps | to the goal | rewards predicted |",
+        "| --- | --- | --- | --- |",
+    ]
     for number, target in enumerate(entry["targets"]):
         if target is not None:
             covered = f"{target['coverage']:.1%}" if "coverage" in target else ""
@@ -251,27 +293,30 @@ def _targets_told(entry: Mapping[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def figure(result: TransferResult) -> list[Path]:
+def figures(result: TransferResult) -> list[Path]:
     """The goal rates over steps, of conditions whose runs are all there."""
     from secret_rl.report.learning_curves import save_learning_curves  # so that runs need no pictures
 
-    entry = records.entry_of(records.load(result.path), _settings(result))
-    if entry is None:
-        return []
-    shape, drawn = (result.study.maps, result.study.seeds), {}
-    for condition in result.study.conditions:
+    record, written = records.load(result.path), []
+    for panel in result.panels:
+        entry, bootstrap = records.entry_of(record, _settings(panel)), _bootstrap(panel.study.maps, panel.study.seeds)
+        drawn = {} if entry is None else _complete(panel, entry)
+        if drawn and bootstrap is not None:
+            written += save_learning_curves(
+                LearningCurves(drawn), RESULTS / f"{result.name}-{slug(panel.label)}", spacing=SPACING, xlabel="steps",
+                ylabel="goal rate", bootstrap=bootstrap,
+            )  # fmt: skip
+    return written
+
+
+def _complete(panel: Panel, entry: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """(maps, seeds, points) the curves of each condition whose runs are all there."""
+    maps, seeds, found = panel.study.maps, panel.study.seeds, {}
+    for condition in panel.study.conditions:
         mine = {(one["map"], one["seed"]): one["curve"] for one in entry["runs"] if one["condition"] == condition.label}
-        if len(mine) == shape[0] * shape[1]:
-            drawn[condition.label] = np.array([[mine[m, s] for s in range(shape[1])] for m in range(shape[0])])
-    bootstrap = _bootstrap(*shape)
-    if not drawn or bootstrap is None:
-        return []
-    return list(
-        save_learning_curves(
-            LearningCurves(drawn), RESULTS / result.name, spacing=SPACING, xlabel="steps", ylabel="goal rate",
-            bootstrap=bootstrap,
-        )
-    )  # fmt: skip
+        if len(mine) == maps * seeds:
+            found[condition.label] = np.array([[mine[m, s] for s in range(seeds)] for m in range(maps)])
+    return found
 
 
 def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
@@ -279,9 +324,9 @@ def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
     made = result(quick)
     if not analyse_only:
         run(made, command)
-    elif made.files.folder.is_dir():  # runs may have been made elsewhere
+    elif any(panel.files.folder.is_dir() for panel in made.panels):  # runs may have been made elsewhere
         gather(made, command)
-    return [str(path) for path in (table(made), *figure(made))]
+    return [str(path) for path in (table(made), *figures(made))]
 
 
 def _alone() -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("vizdoom")
 
 from paper.keys_doors_runs import Goals
 from paper.keys_doors_study import DEVELOPMENT_MAPS, HELD_OUT_MAPS, Condition, Files, Study, done, left_by
-from paper.keys_doors_transfer import CONDITIONS, TransferResult, curve, speed_up
+from paper.keys_doors_transfer import CONDITIONS, Panel, TransferResult, curve, speed_up
 
 import secret_rl as srl
 from paper import keys_doors_potentials, keys_doors_runs, keys_doors_transfer
@@ -35,6 +35,7 @@ def credit(tmp_path_factory):
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch, credit):
+    """A panel; its result is called tiny, too."""
     monkeypatch.setattr(keys_doors_transfer, "RESULTS", tmp_path)
     monkeypatch.setattr(keys_doors_transfer, "SPACING", 64)
     few = [condition for condition in CONDITIONS if condition.label not in ("paper", "pending", "value")]
@@ -42,26 +43,33 @@ def tiny(tmp_path, monkeypatch, credit):
         few, maps=1, seeds=2, steps=256, first_map=DEVELOPMENT_MAPS, world=WORLD, ppo=PPO,
         target_trajectories=4, learning={"steps": 4, "units": 8},
     )  # fmt: skip
-    return TransferResult("tiny", study, Files(tmp_path / "runs", (credit,)), window=1)
+    return Panel("maps", study, Files(tmp_path / "runs", (credit,)), window=1)
+
+
+def result_of(*panels):
+    return TransferResult("tiny", panels)
 
 
 def test_every_condition_is_run_told_and_not_run_twice(tiny, monkeypatch):
-    keys_doors_transfer.run(tiny, "the command", workers=2)
+    result = result_of(tiny)
+    keys_doors_transfer.run(result, "the command", workers=2)
     left = {path: path.stat().st_mtime_ns for path in tiny.files.folder.iterdir()}
     assert len([path for path in left if path.name.startswith("run-")]) == 6
     potentials = {c.label: tiny.files.potential(c, 0) for c in tiny.study.conditions if c.needs_data}
     assert isinstance(LearnedPotential.load(potentials["learned pending"]), LearnedPotential)
     content = done(tiny.study, tiny.files, (CONDITIONS[0], 0, 0))
     assert content["played"] == 256
+    assert content["settings"]["env"]["frame_skip"] == 8
     assert len(content["goals"]) == len(content["steps"]) == len(content["lengths"]) == len(content["returns"])
     assert [paid >= 5 for paid in content["returns"]] == content["goals"]
-    keys_doors_transfer.run(tiny, "the command", workers=2)  # nothing is left to do
+    keys_doors_transfer.run(result, "the command", workers=2)  # nothing is left to do
     assert {path: path.stat().st_mtime_ns for path in tiny.files.folder.iterdir()} == left
-    monkeypatch.setattr(keys_doors_transfer, "result", lambda quick: tiny)
+    monkeypatch.setattr(keys_doors_transfer, "result", lambda quick: result)
     written = keys_doors_transfer.main(False, "the command", analyse_only=True)
     assert [path.rsplit(".", 1)[1] for path in written] == ["md", "png", "svg"]
-    page = (tiny.path.parent / "tiny.md").read_text()
+    page = (result.path.parent / "tiny.md").read_text()
     for words in (
+        "## maps",
         "| learned pending | 2 |",
         "`the command`",
         "the goal 5 (50 in the paper",
@@ -76,7 +84,7 @@ def test_what_changed_is_run_again_and_nothing_starts_after_the_limit(tiny, tmp_
     assert not keys_doors_runs.learn(study, tiny.files, workers=1, limit=0, tell=told.append)
     assert not told
     with pytest.raises(FileNotFoundError, match="no run of this study"):
-        keys_doors_transfer.gather(replace(tiny, study=study), "the command")
+        keys_doors_transfer.gather(result_of(replace(tiny, study=study)), "the command")
     job, online = (study.conditions[0], 0, 0), (study.conditions[1], 0, 0)
     for each in (job, online):
         keys_doors_runs.run(study, tiny.files, *each)
@@ -88,8 +96,13 @@ def test_what_changed_is_run_again_and_nothing_starts_after_the_limit(tiny, tmp_
     assert done(study, elsewhere, job)
     assert done(study, elsewhere, online) is None
     assert left_by(study, Files(tiny.files.folder), online)  # to be analysed without the model
-    keys_doors_transfer.gather(replace(tiny, study=replace(study, seeds=2)), "the command")
-    assert json.loads(tiny.path.read_text())["panels"][0]["missing"] == 2
+    more = replace(tiny, label="more", study=replace(study, seeds=2))
+    none = replace(tiny, label="none", files=Files(tmp_path / "nothing"))
+    path = keys_doors_transfer.gather(result_of(replace(tiny, study=study), more, none), "the command")
+    panels = json.loads(path.read_text())["panels"]
+    assert [(panel["label"], panel["missing"]) for panel in panels] == [("maps", 0), ("more", 2)]
+    page = keys_doors_transfer.table(result_of(more, none)).read_text()
+    assert page.index("## more") < page.index("2 runs are missing") < page.index("## none") < page.index("not run")
 
 
 def test_tables_are_over_cells_and_held_keys_and_on_the_scale_of_the_rewards(tiny):
@@ -160,9 +173,12 @@ def test_training_ends_once_nearly_all_episodes_reach_the_goal():
 
 def test_held_out_maps_are_looked_at_by_the_full_size_alone():
     full, quick = keys_doors_transfer.result(False), keys_doors_transfer.result(True)
-    assert full.study.first_map == HELD_OUT_MAPS
-    assert quick.study.first_map == DEVELOPMENT_MAPS
-    assert (full.study.maps, full.study.seeds) == (5, 3)
-    assert full.files.folder != quick.files.folder
-    labels = [condition.label for condition in full.study.conditions]
-    assert len(set(labels)) == len(labels)
+    for panel in full.panels:
+        assert panel.study.first_map == HELD_OUT_MAPS
+        assert (panel.study.maps, panel.study.seeds) == (5, 3)
+        labels = [condition.label for condition in panel.study.conditions]
+        assert len(set(labels)) == len(labels)
+    assert [panel.study.world.get("door_reward", 1.0) for panel in full.panels] == [1.0, 0.0]
+    assert [panel.study.first_map for panel in quick.panels] == [DEVELOPMENT_MAPS]
+    folders = [panel.files.folder for panel in (*full.panels, *quick.panels)]
+    assert len(set(folders)) == len(folders)
