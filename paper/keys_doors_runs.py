@@ -16,16 +16,14 @@ from stable_baselines3.common.callbacks import BaseCallback
 import secret_rl as srl
 from paper.credit_runs import machine
 from paper.keys_doors_potentials import are_made, close_engines, make_potentials, potential_of
-from paper.keys_doors_study import WORLD, Condition, Files, Study, credit_of, device, done, jobs, settings_of
+from paper.keys_doors_study import Condition, Files, Study, credit_of, device, done, jobs, settings_of
 from secret_rl.agents.sb3 import paper_ppo, save_weights
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.files import replace_text
 
-# An agent that plays on maps it has never seen. Maps with one door teach it: those with two, in 900,000 steps of the
-# same agent, little more than what random play does (0.65 doors an episode against 0.55).
-PLAYER = Study(
-    (Condition("none"),), steps=150_000, world={**WORLD, "core": 1}, ppo={"learning_rate": 3e-4, "ent_coef": 0.01}
-)
+# An agent that plays on maps it has never seen: 1.3 doors an episode, and the goal in 4 of 10. Without a bound on how
+# far an update goes, what was learned is lost again.
+PLAYER = Study((Condition("none"),), steps=250_000, ppo={"learning_rate": 3e-4, "ent_coef": 0.01, "target_kl": 0.01})
 
 
 def learn(
