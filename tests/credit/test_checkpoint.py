@@ -65,7 +65,7 @@ def stop_after(monkeypatch, count, owner, name):
 FITS = {
     "one attempt": (PLAIN, (1, -1, 0), 3),
     "searched weights": (PLAIN, (1, 0), 3),
-    "weights searched after an attempt": ({**PLAIN, "restarts": 2}, (1, -1, 0), 8),
+    "weights searched after an attempt": ({**PLAIN, "restarts": 2}, (1, -1, 0), 11),
     "out of patience": ({**PLAIN, "steps": 40, "patience": 2}, (1, -1, 0), 6),
     # a class of weight 0 is never predicted: each attempt gives up at 60 %, after 3 of 5 looks
     "three attempts": (

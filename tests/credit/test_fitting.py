@@ -282,16 +282,17 @@ def test_training_stops_when_nothing_gets_better(cues, patience, last):
 
 
 @pytest.mark.parametrize(
-    ("kinds", "better", "loss", "last"),
+    ("kinds", "better", "loss", "stuck", "last"),
     [
-        ((-1, 1), 1, 1.0, 120),  # fewer mistakes, each time by less than what counts as progress, in all by a lot
-        ((-1, 1), 0, 0.99, 72),
-        ((0, 1), 0, 0.99, 120),  # a lower loss, where rewards have one sign
-        ((0, 1), 0, 1.0, 72),
+        ((-1, 1), 1, 1.0, False, 120),  # fewer mistakes, each time too few to count as progress, in all many
+        ((-1, 1), 1, 1.0, True, 120),  # and not given up, however many are left
+        ((-1, 1), 0, 0.99, False, 72),
+        ((0, 1), 0, 0.99, False, 120),  # a lower loss, where rewards have one sign
+        ((0, 1), 0, 1.0, False, 72),
     ],
 )
 @pytest.mark.usefixtures("silent")
-def test_training_goes_on_while_it_gets_better_by_little_at_a_time(cues, monkeypatch, kinds, better, loss, last):
+def test_training_goes_on_while_it_gets_better_by_little_at_a_time(cues, monkeypatch, kinds, better, loss, stuck, last):
     looks = iter(range(100))
 
     def evaluated(*_):
@@ -300,7 +301,7 @@ def test_training_goes_on_while_it_gets_better_by_little_at_a_time(cues, monkeyp
         wrong = np.roll(np.eye(3, dtype=int), 1, 1) * (100 - right)
         return Evaluation(loss**look, Confusion(4 * (right * np.eye(3, dtype=int) + wrong)))
 
-    monkeypatch.setattr(fitting.Fitting, "_stuck", lambda *_: False)
+    monkeypatch.setattr(fitting.Fitting, "_stuck", lambda *_: stuck)
     monkeypatch.setattr(fitting.Fitting, "_alike", lambda _, mistakes, fewest: mistakes <= fewest + 0.015)
     monkeypatch.setattr(fitting, "best_without_past", lambda *_: Confusion(np.ones((3, 3), int)))
     monkeypatch.setattr(Trainer, "evaluate", evaluated)

@@ -37,6 +37,7 @@ _RELATIVE_TIE = 0.1  # or this close in proportion, where rewards of one sign st
 _LOWER = 0.02  # a loss that is lower by this share is progress
 _JUDGED_AT = 0.6  # share of the updates after which an attempt may stop early, or be given up as stuck
 _STUCK = 0.3  # share of what the memoryless predictor gets wrong that the past must put right
+_STUCK_LOOKS = 2  # looks without progress after which it is given up then
 _TRIAL_UPDATES, _TRIAL_BATCH = 800, 64
 _STANDARDISE_ROWS = 10_000
 
@@ -205,9 +206,8 @@ class Fitting:
                     **evaluation.confusion.to_json()["accuracy"],
                 }
             )
-            over = trainer.step >= _JUDGED_AT * options.steps and (
-                waited >= options.patience or self._stuck(Confusion(kept_counts), weights)
-            )
+            idle = options.patience if not self._stuck(Confusion(kept_counts), weights) else _STUCK_LOOKS
+            over = trainer.step >= _JUDGED_AT * options.steps and waited >= idle
             self.tick(f"loss {loss:.4f}  accuracy {evaluation.confusion}", trainer.step, options.steps)
             self.checkpoint.save(
                 {
