@@ -47,14 +47,19 @@ class Maps:
 
     def load(self) -> srl.Trajectories:
         """The trajectories, collected if they are not there yet."""
-        path = DATA / f"keys_doors-{self.label}-n{self.episodes}-s{self.seed}-astray{self.astray:g}"
+        path = DATA / f"keys_doors-{self.label}-{_digest(asdict(self))}"
         if not path.is_dir():
             policy = trained_player() if self.label.endswith("-ppo") else partial(Wanderer, astray=self.astray)
             srl.collect(
-                KEYS_DOORS_ID, self.episodes, policy, self.seed,
-                workers=os.cpu_count() or 1, out=path, env_options={**PRESETS[self.label], **self.world},
+                KEYS_DOORS_ID, self.episodes, policy, self.seed, workers=os.cpu_count() or 1, out=path,
+                env_options={**PRESETS[self.label], **self.world},
             )  # fmt: skip
         return srl.Trajectories.load(path, verify=False)
+
+
+def _digest(settings: Any) -> str:
+    """Tells files of other settings apart."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def trained_player() -> Any:
@@ -91,8 +96,7 @@ class Result:
     def model(self, label: str, seed: int) -> Path:
         """The credit model of some maps; another source or other options make another file."""
         source = next(maps for maps in self.sources if maps.label == label)
-        made_of = json.dumps([asdict(source), self.options_of(label)], sort_keys=True)
-        digest = hashlib.sha256(made_of.encode()).hexdigest()[:8]
+        digest = _digest([asdict(source), self.options_of(label)])
         return MODELS / f"{self.name}-{label}-{seed}-{digest}.safetensors"
 
 

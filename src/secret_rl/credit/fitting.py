@@ -206,8 +206,9 @@ class Fitting:
                     **evaluation.confusion.to_json()["accuracy"],
                 }
             )
-            idle = options.patience if not self._stuck(Confusion(kept_counts), weights) else _STUCK_LOOKS
-            over = trainer.step >= _JUDGED_AT * options.steps and waited >= idle
+            stuck = self._stuck(Confusion(kept_counts), weights)
+            patience = min(options.patience, _STUCK_LOOKS) if stuck else options.patience
+            over = trainer.step >= _JUDGED_AT * options.steps and waited >= patience
             self.tick(f"loss {loss:.4f}  accuracy {evaluation.confusion}", trainer.step, options.steps)
             self.checkpoint.save(
                 {

@@ -74,7 +74,7 @@ class TrainingOptions:
     evaluate_every: int = 250
     """Updates between two looks at the validation data."""
     patience: int = 8
-    """In the last 40 % of the updates, stop after this many looks without a better validation accuracy."""
+    """In the last 40 % of the updates, stop after this many looks without progress on the validation data."""
     restarts: int = 3
     """New initialisations where a reward class is never predicted, or the past does not help."""
     looking_cost: float = 0.1
