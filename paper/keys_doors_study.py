@@ -51,7 +51,7 @@ class Study:
     conditions: Sequence[Condition]
     maps: int = 5
     seeds: int = 3
-    steps: int = 200_000
+    steps: int = 150_000
     """Of a run at most."""
     first_map: int = HELD_OUT_MAPS
     world: Mapping[str, Any] = field(default_factory=lambda: dict(WORLD))
