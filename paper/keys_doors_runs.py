@@ -5,8 +5,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from paper.keys_doors_study import Condition, Files, Study, credit_of, device, d
 from secret_rl.agents.sb3 import paper_ppo, save_weights
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.files import replace_text
+from secret_rl.processes import worker_pool
 
 # An agent that plays on maps it has never seen: 1.3 doors an episode, and the goal in 4 of 10. Without a bound on how
 # far an update goes, what was learned is lost again.
@@ -44,7 +44,7 @@ def learn(
     needed = sorted({number for condition, number, _ in missing if condition.needs_data})
     unmade = [number for number in needed if not are_made(study, files, number)]
     made, share = set(range(study.maps)) - set(unmade), max(1, workers // (len(unmade) + 1))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_alone) as pool:
+    with worker_pool(workers, _alone) as pool:
         going: dict[Future[str], int | None] = {}  # of potentials, the map
         while True:
             late = time.monotonic() - started > limit

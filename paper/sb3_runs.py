@@ -3,8 +3,6 @@
 import os
 import platform
 import warnings
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from paper.deep_runs import TEST_EVERY, Deep, Potentials, target_data
 from secret_rl.agents.dqn import DqnOptions
 from secret_rl.agents.sb3 import SmallConvolutions, paper_dqn
 from secret_rl.envs import TRIGGERS_ID
+from secret_rl.processes import worker_pool
 from secret_rl.progress import progress_bar
 
 TEST_DISCOUNT = 0.99  # of the returns that are told, whatever the agents' own
@@ -43,7 +42,7 @@ def learn(panel: Deep) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
         for seed in range(panel.seeds)
     ]
     workers = os.cpu_count() or 1
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with worker_pool(workers) as pool:
         curves = []
         with progress_bar(None, "agents") as tick:
             for curve in pool.map(_one, *zip(*jobs, strict=True)):

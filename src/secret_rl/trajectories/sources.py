@@ -7,11 +7,10 @@ between change nothing.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from multiprocessing import get_context
 from typing import Any, Protocol
 
 import cloudpickle
@@ -20,6 +19,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from secret_rl.processes import worker_pool
 from secret_rl.trajectories.building import EpisodeBuilder, pack
 from secret_rl.trajectories.nested import map_arrays, named_arrays
 from secret_rl.trajectories.policies import Policy, as_policy
@@ -180,8 +180,7 @@ class EnvSource:
             raise ValueError(
                 f"the environment or policy cannot be sent to {self._workers} workers ({refused}): use workers=1"
             ) from refused
-        # spawn: a forked child would inherit locks held by threads of PyTorch and others
-        return ProcessPoolExecutor(self._workers, get_context("spawn"), _start_worker, (recipe,))
+        return worker_pool(self._workers, _start_worker, recipe)
 
 
 class _Roller:

@@ -168,12 +168,57 @@ def test_workers_of_a_vector_environment_leave_nothing(kind, end):
         process.communicate(timeout=20)
         for engine in engines:
             assert_nothing_left(*engine)
-        limit = time.monotonic() + 10
-        while (workers := group(process.pid)) and time.monotonic() < limit:
-            time.sleep(0.05)
-        assert workers == []
+        assert_no_workers(process.pid)
     finally:
         process.kill()
+
+
+COLLECT = f"""
+import secret_rl as srl
+from secret_rl.envs.keys_doors import Wanderer
+
+class Loud(Wanderer):
+    told = False
+
+    def __call__(self, observation):
+        if not self.told:
+            print(f"{{self._env.engine_traces}}\\n", end="", flush=True)
+            self.told = True
+        return super().__call__(observation)
+
+if __name__ == "__main__":
+    options = dict({OPTIONS})
+    srl.collect("secret_rl/KeysDoors-v0", 10_000, Loud, 0, env_options=options, workers=2, progress=False)
+"""
+
+
+@pytest.mark.parametrize("end", ["kill", "Ctrl-C"])
+def test_workers_that_collect_leave_nothing(end):
+    process = subprocess.Popen(
+        [sys.executable, "-c", COLLECT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_interrupts,
+    )
+    try:
+        engines = [ast.literal_eval(process.stdout.readline()) for _ in range(2)]
+        assert all(left_behind(*engine) for engine in engines)
+        os.kill(process.pid, signal.SIGKILL) if end == "kill" else os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=20)
+        for engine in engines:
+            assert_nothing_left(*engine)
+        assert_no_workers(process.pid)
+    finally:
+        process.kill()
+
+
+def assert_no_workers(leader: int) -> None:
+    limit = time.monotonic() + 10
+    while (workers := group(leader)) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert workers == []
 
 
 def group(leader: int) -> list[str]:
