@@ -12,7 +12,8 @@ import torch
 import secret_rl as srl
 from secret_rl.agents.sb3 import paper_ppo
 
-HELD_OUT_MAPS = 3_000_000  # first looked at when everything else was settled
+# To be looked at when everything else is settled: 3,000,000 to 3,000,004 were, and then how agents act was changed.
+HELD_OUT_MAPS = 3_100_000
 DEVELOPMENT_MAPS = 100
 # Pictures of 80x60 train less than half as fast; a goal of 50, as in the paper, was not tried.
 WORLD: dict[str, Any] = {"preset": "2x2-easy", "core": 2, "size": (40, 30), "goal_reward": 5.0}
