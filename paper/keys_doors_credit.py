@@ -180,11 +180,13 @@ def table(result: Result) -> Path:
             collapsed = " (collapsed)" if entry["fit"]["collapsed"] else ""
             lines += _row([source.label, f"{seed}{collapsed}", *(f"{number:.3f}" for number in numbers)])
     machines = sorted({entry["machine"] for entry in record["panels"]})
-    counted = ", ".join(f"{m.episodes:,} ({m.label})" for m in result.sources)
+    learned, judged_on = (
+        ", ".join(f"{m.episodes:,} ({m.label})" for m in maps) for maps in (result.sources, result.held_out)
+    )
     lines += [
         "",
-        f"Learned from {counted} trajectories of a wanderer that heads for random keys and doors, a new map each, and "
-        f"judged on {result.held_out[0].episodes:,} others. *predicted*: share of the door rewards predicted to be "
+        f"Learned from {learned} trajectories, a new map each, of a wanderer that heads for random keys and doors, in "
+        f"2x2-ppo of a PPO agent; judged on {judged_on} others. *predicted*: share of the door rewards predicted to be "
         f"positive within {TOLERANCE} steps. Of those rows: *attention at the key*, the mean share of attention within "
         f"{TOLERANCE} steps of the pick-up of that door's key; *uniform*, the same of rows that spread it evenly; "
         f"*strongest*, the share whose largest weight is there; *precision* and *recall* of weights above 0.2, with "

@@ -206,9 +206,9 @@ class Fitting:
                     **evaluation.confusion.to_json()["accuracy"],
                 }
             )
-            stuck = self._stuck(Confusion(kept_counts), weights)
-            patience = min(options.patience, _STUCK_LOOKS) if stuck else options.patience
-            over = trainer.step >= _JUDGED_AT * options.steps and waited >= patience
+            if trainer.step >= _JUDGED_AT * options.steps:
+                stuck = self._stuck(Confusion(kept_counts), weights)
+                over = waited >= (min(options.patience, _STUCK_LOOKS) if stuck else options.patience)
             self.tick(f"loss {loss:.4f}  accuracy {evaluation.confusion}", trainer.step, options.steps)
             self.checkpoint.save(
                 {

@@ -145,15 +145,7 @@ while True:
 @pytest.mark.parametrize("kind", VECTORS)
 def test_workers_of_a_vector_environment_leave_nothing(kind, end):
     """Neither engines nor workers, whether the environment is closed, its process killed or the group interrupted."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", VECTORS[kind] + PLAY, *(["close"] if end == "close" else [])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-        preexec_fn=heed_interrupts,
-    )
+    process = begun(VECTORS[kind] + PLAY, *(["close"] if end == "close" else []))
     try:
         engines = ast.literal_eval(process.stdout.readline())
         assert len(engines) == 2 and len({instance for instance, _ in engines}) == 2
@@ -194,14 +186,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("end", ["kill", "Ctrl-C"])
 def test_workers_that_collect_leave_nothing(end):
-    process = subprocess.Popen(
-        [sys.executable, "-c", COLLECT],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-        preexec_fn=heed_interrupts,
-    )
+    process = begun(COLLECT)
     try:
         engines = [ast.literal_eval(process.stdout.readline()) for _ in range(2)]
         assert all(left_behind(*engine) for engine in engines)
@@ -212,6 +197,19 @@ def test_workers_that_collect_leave_nothing(end):
         assert_no_workers(process.pid)
     finally:
         process.kill()
+
+
+def begun(code: str, *arguments: str) -> subprocess.Popen:
+    """A program that leads a group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_interrupts,
+    )
 
 
 def assert_no_workers(leader: int) -> None:
