@@ -29,34 +29,55 @@ TOLERANCE = 5  # steps by which a prediction may miss its reward, and attention 
 OPTIONS: dict[str, Any] = {
     "filters": (16, 16), "class_weights": (0.499, 3.0, 0.499), "batch_size": 64, "steps": 8_000, "patience": 100,
 }  # fmt: skip
-TWO_DOORS: dict[str, Any] = {"preset": "2x2-easy", "core": 2}
-PRESETS: dict[str, dict[str, Any]] = {"2x2": TWO_DOORS, "3x3": {"preset": "3x3"}, "2x2-ppo": TWO_DOORS}
-HARDER: dict[str, Any] = {"class_weights": (0.499, 1.0, 0.499), "batch_size": 32}  # episodes are longer, doors rarer
-PLAYED: dict[str, Any] = {"size": (40, 30), "frame_skip": 8}  # as the agent has learned it
-OWN_OPTIONS: dict[str, dict[str, Any]] = {"3x3": HARDER, "2x2-ppo": HARDER}
+SMALL: dict[str, Any] = {"size": (40, 30)}
+TWO_DOORS: dict[str, Any] = {"preset": "2x2-easy", "core": 2, **SMALL}
+NINE_ROOMS: dict[str, Any] = {"preset": "3x3", **SMALL}
+AS_LEARNED: dict[str, Any] = {**TWO_DOORS, "frame_skip": 8}  # as the PPO agent has learned it
+HARDER: dict[str, Any] = {**OPTIONS, "class_weights": (0.499, 1.0, 0.499), "batch_size": 32}  # longer, doors rarer
+
+
+_PLAYERS = {"wanderer": "the wanderer", "ppo": "PPO", "random": "random play"}
 
 
 @dataclass(frozen=True)
 class Maps:
-    """Trajectories on random maps, each seen once: of a PPO agent where the label says so, else of a wanderer."""
+    """Trajectories on random maps, each seen once."""
 
-    label: str
+    player: str
+    """"wanderer", "ppo" (an agent that has learned on random maps) or "random"."""
     episodes: int
     seed: int
-    world: Mapping[str, Any] = field(default_factory=lambda: {"size": (40, 30)})
+    world: Mapping[str, Any] = field(default_factory=lambda: dict(TWO_DOORS))
+    """Options of the environment."""
     astray: float = ASTRAY
     """The chance that the wanderer begins to act at random for some steps, at each step."""
 
     def load(self) -> srl.Trajectories:
         """The trajectories, collected if they are not there yet."""
-        path = DATA / f"keys_doors-{self.label}-{_digest(asdict(self))}"
+        path = DATA / f"keys_doors-{self.player}-{_digest(asdict(self))}"
         if not path.is_dir():
-            policy = trained_player() if self.label.endswith("-ppo") else partial(Wanderer, astray=self.astray)
+            wanderer = partial(Wanderer, astray=self.astray)
+            policies = {"wanderer": lambda: wanderer, "ppo": trained_player, "random": lambda: "random"}
             srl.collect(
-                KEYS_DOORS_ID, self.episodes, policy, self.seed, workers=os.cpu_count() or 1, out=path,
-                env_options={**PRESETS[self.label], **self.world},
+                KEYS_DOORS_ID, self.episodes, policies[self.player](), self.seed, workers=os.cpu_count() or 1,
+                out=path, env_options=self.world,
             )  # fmt: skip
         return srl.Trajectories.load(path, verify=False)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What credit is learned from and judged on."""
+
+    label: str
+    sources: Sequence[Maps]
+    held_out: Maps
+    options: Mapping[str, Any] = field(default_factory=lambda: dict(OPTIONS))
+    """Of the credit model."""
+
+    def load(self) -> srl.Trajectories:
+        """All that it is learned from; of several sources, in memory."""
+        return srl.Trajectories.concatenate([maps.load() for maps in self.sources])
 
 
 def _digest(settings: Any) -> str:
@@ -78,41 +99,50 @@ def trained_player() -> Any:
 
 @dataclass(frozen=True)
 class Result:
-    """Where credit is learned and judged, and how."""
+    """Where credit is learned and judged, and with how many seeds."""
 
     name: str
-    sources: Sequence[Maps]
-    held_out: Sequence[Maps]
+    tasks: Sequence[Task]
     seeds: int
-    options: Mapping[str, Any] = field(default_factory=lambda: dict(OPTIONS))
 
     @property
     def path(self) -> Path:
         """Where the numbers are kept."""
         return RESULTS / f"{self.name}.json"
 
-    def options_of(self, label: str) -> dict[str, Any]:
-        """Of the credit model of some maps."""
-        return {**self.options, **OWN_OPTIONS.get(label, {})}
+    def task(self, label: str) -> Task:
+        """By its label."""
+        return next(task for task in self.tasks if task.label == label)
 
     def model(self, label: str, seed: int) -> Path:
-        """The credit model of some maps; another source or other options make another file."""
-        source = next(maps for maps in self.sources if maps.label == label)
-        digest = _digest([asdict(source), self.options_of(label)])
+        """The credit model of a task; another source or other options make another file."""
+        task = self.task(label)
+        digest = _digest([[asdict(maps) for maps in task.sources], dict(task.options)])
         return MODELS / f"{self.name}-{label}-{seed}-{digest}.safetensors"
 
 
 def result(quick: bool) -> Result:
     """The full size, or a small one for a quick look."""
     if quick:
-        small = {"size": (40, 30), "max_steps": 200}
+        small = {**TWO_DOORS, "max_steps": 200}
         options = {**OPTIONS, "steps": 60, "batch_size": 8, "units": 32, "restarts": 0}
-        sources, held_out = Maps("2x2", 60, SOURCE, small), Maps("2x2", 20, DEVELOPMENT, small)
-        return Result("keys_doors_credit-quick", [sources], [held_out], seeds=1, options=options)
+        sources, held_out = Maps("wanderer", 60, SOURCE, small), Maps("wanderer", 20, DEVELOPMENT, small)
+        return Result("keys_doors_credit-quick", [Task("2x2", [sources], held_out, options)], seeds=1)
+    wandering, its_own = Maps("wanderer", 6_400, SOURCE), Maps("ppo", 3_200, SOURCE, AS_LEARNED)
+    judged_on, by_chance = Maps("ppo", 500, HELD_OUT, AS_LEARNED), Maps("random", 1_600, SOURCE, AS_LEARNED)
     return Result(
         "keys_doors_credit",
-        [Maps("2x2", 6_400, SOURCE), Maps("3x3", 4_800, SOURCE), Maps("2x2-ppo", 4_800, SOURCE, PLAYED)],
-        [Maps("2x2", 1_000, HELD_OUT), Maps("3x3", 1_000, HELD_OUT), Maps("2x2-ppo", 500, HELD_OUT, PLAYED)],
+        [
+            Task("2x2", [wandering], Maps("wanderer", 1_000, HELD_OUT)),
+            Task(
+                "3x3",
+                [Maps("wanderer", 4_800, SOURCE, NINE_ROOMS)],
+                Maps("wanderer", 1_000, HELD_OUT, NINE_ROOMS),
+                HARDER,
+            ),
+            Task("2x2-ppo", [its_own], judged_on, HARDER),
+            Task("2x2-players", [wandering, its_own, by_chance], judged_on, HARDER),
+        ],
         seeds=3,
     )
 
@@ -120,25 +150,24 @@ def result(quick: bool) -> Result:
 def run(result: Result, command: str, *, only: str | None = None, device: str = "auto") -> Path:
     """Fit and judge with every seed; what is there already, with the same settings, is not done again."""
     for seed in range(result.seeds):
-        for source, held_out in zip(result.sources, result.held_out, strict=True):
-            settings = _settings(result, source, held_out, seed)
-            if only in (None, source.label) and _found(result, settings) is None:
-                outcome = _fit_and_judge(result, source, held_out, seed, device)
-                entry = {"label": f"{source.label}, seed {seed}", "settings": settings, **outcome}
+        for task in result.tasks:
+            settings = _settings(task, seed)
+            if only in (None, task.label) and _found(result, settings) is None:
+                outcome = _fit_and_judge(task, result.model(task.label, seed), seed, device)
+                entry = {"label": f"{task.label}, seed {seed}", "settings": settings, **outcome}
                 records.keep(result.path, records.load(result.path), entry, command)
-                print(f"  {source.label}, seed {seed}: {outcome['told']}", flush=True)
+                print(f"  {task.label}, seed {seed}: {outcome['told']}", flush=True)
     return result.path
 
 
-def _fit_and_judge(result: Result, source: Maps, held_out: Maps, seed: int, device: str) -> dict[str, Any]:
-    path = result.model(source.label, seed)
+def _fit_and_judge(task: Task, path: Path, seed: int, device: str) -> dict[str, Any]:
     if path.is_file():
         secret = srl.Secret.load(path, device=device)
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        secret = srl.Secret(seed=seed, device=device, **result.options_of(source.label))
-        secret.fit(source.load(), checkpoint=path.with_suffix(".partial")).save(path)
-    quality = judged(secret, held_out.load())
+        secret = srl.Secret(seed=seed, device=device, **task.options)
+        secret.fit(task.load(), checkpoint=path.with_suffix(".partial")).save(path)
+    quality = judged(secret, task.held_out.load())
     assert secret.report is not None
     return {
         "fit": {k: v for k, v in secret.report.to_json().items() if k != "curve"},
@@ -154,9 +183,8 @@ def judged(secret: srl.Secret, data: srl.Trajectories) -> Any:
     return srl.cause_quality(attributions, door_causes(data), tolerance=TOLERANCE)
 
 
-def _settings(result: Result, source: Maps, held_out: Maps, seed: int) -> dict[str, Any]:
-    options = result.options_of(source.label)
-    own = {"source": asdict(source), "held_out": asdict(held_out), "seed": seed, "options": options}
+def _settings(task: Task, seed: int) -> dict[str, Any]:
+    own = {**asdict(task), "seed": seed}
     return json.loads(json.dumps(own))  # type: ignore[no-any-return]
 
 
@@ -169,28 +197,31 @@ def table(result: Result) -> Path:
     record = records.load(result.path)
     titles = ("maps", "seed", "predicted", "attention at the key", "uniform", "strongest", "precision", "recall")
     lines = ["# Credit in 3D: whose key opened the door", "", *_row(titles), *_row(["---"] * len(titles))]
-    for source, held_out in zip(result.sources, result.held_out, strict=True):
+    for task in result.tasks:
         for seed in range(result.seeds):
-            entry = _found(result, _settings(result, source, held_out, seed))
+            entry = _found(result, _settings(task, seed))
             if entry is None:
-                lines += _row([source.label, str(seed), "not run", *[""] * 5])
+                lines += _row([task.label, str(seed), "not run", *[""] * 5])
                 continue
             q = entry["quality"]
             numbers = (q[k] for k in ("predicted", "share", "uniform_share", "strongest", "precision", "recall"))
             collapsed = " (collapsed)" if entry["fit"]["collapsed"] else ""
-            lines += _row([source.label, f"{seed}{collapsed}", *(f"{number:.3f}" for number in numbers)])
+            lines += _row([task.label, f"{seed}{collapsed}", *(f"{number:.3f}" for number in numbers)])
     machines = sorted({entry["machine"] for entry in record["panels"]})
-    learned, judged_on = (
-        ", ".join(f"{m.episodes:,} ({m.label})" for m in maps) for maps in (result.sources, result.held_out)
-    )
     lines += [
         "",
-        f"Learned from {learned} trajectories, a new map each, of a wanderer that heads for random keys and doors, in "
-        f"2x2-ppo of a PPO agent; judged on {judged_on} others. *predicted*: share of the door rewards predicted to be "
-        f"positive within {TOLERANCE} steps. Of those rows: *attention at the key*, the mean share of attention within "
-        f"{TOLERANCE} steps of the pick-up of that door's key; *uniform*, the same of rows that spread it evenly; "
-        f"*strongest*, the share whose largest weight is there; *precision* and *recall* of weights above 0.2, with "
-        f"the same tolerance.",
+        "Trajectories on random maps, a new one each. The wanderer heads for random keys and doors; PPO has learned on "
+        "random maps.",
+        "",
+        *(
+            f"- {task.label}: learned from {_told(*task.sources)}; judged on {_told(task.held_out)}."
+            for task in result.tasks
+        ),
+        "",
+        f"*predicted*: share of the door rewards predicted to be positive within {TOLERANCE} steps. Of those rows: "
+        f"*attention at the key*, the mean share of attention within {TOLERANCE} steps of the pick-up of that door's "
+        f"key; *uniform*, the same of rows that spread it evenly; *strongest*, the share whose largest weight is "
+        f"there; *precision* and *recall* of weights above 0.2, with the same tolerance.",
         "",
         f"`{record.get('command')}`, {record.get('date')}, {'; '.join(machines)}.",
         "",
@@ -198,6 +229,10 @@ def table(result: Result) -> Path:
     path = RESULTS / f"{result.name}.md"
     replace_text(path, "\n".join(lines))
     return path
+
+
+def _told(*sources: Maps) -> str:
+    return ", ".join(f"{maps.episodes:,} trajectories of {_PLAYERS[maps.player]}" for maps in sources)
 
 
 def _row(cells: Sequence[str]) -> list[str]:
@@ -209,11 +244,11 @@ def figure(result: Result) -> list[Path]:
     from secret_rl.report import save_concentration  # so that runs need no pictures
 
     panels = {}
-    for source, held_out in zip(result.sources, result.held_out, strict=True):
-        found = [_found(result, _settings(result, source, held_out, seed)) for seed in range(result.seeds)]
+    for task in result.tasks:
+        found = [_found(result, _settings(task, seed)) for seed in range(result.seeds)]
         bars = [entry["quality"]["concentration"] for entry in found if entry is not None]
         if bars:
-            panels[source.label] = {int(d): float(np.mean([bar[d] for bar in bars])) for d in bars[0]}
+            panels[task.label] = {int(d): float(np.mean([bar[d] for bar in bars])) for d in bars[0]}
     label = "steps from the pick-up of the key"
     return list(save_concentration(panels, RESULTS / result.name, xlabel=label)) if panels else []
 

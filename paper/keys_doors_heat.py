@@ -53,7 +53,7 @@ def run(result: HeatResult, command: str, device: str = "auto") -> Path:
     if not model.is_file():
         keys_doors_credit.run(result.credit, command, only=result.label, device=device)
     secret = srl.Secret.load(model, device=device)
-    world = {**keys_doors_credit.PRESETS[result.label], **result.credit.sources[0].world, "layout_seed": MAP}
+    world = {**result.credit.task(result.label).held_out.world, "layout_seed": MAP}
     data = srl.collect(
         KEYS_DOORS_ID, result.episodes, Wanderer, MAP, env_options=world, workers=os.cpu_count() or 1, progress=False
     )
@@ -79,8 +79,9 @@ def run(result: HeatResult, command: str, device: str = "auto") -> Path:
 
 
 def _puzzle(result: HeatResult) -> Any:
-    world = dict(keys_doors_credit.PRESETS[result.label])
-    return generate(replace(PRESETS[world.pop("preset")], **world), MAP)
+    world = result.credit.task(result.label).held_out.world
+    preset = PRESETS[world["preset"]]
+    return generate(replace(preset, **{name: world[name] for name in vars(preset) if name in world}), MAP)
 
 
 def _settings(result: HeatResult) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from secret_rl.credit import (
 )
 from secret_rl.credit.fitting import FitReport, balanced_weights
 from secret_rl.credit.measures import Confusion
-from secret_rl.credit.options import SEARCHED_ZERO_WEIGHTS, TrainingOptions
+from secret_rl.credit.options import SEARCHED_ZERO_WEIGHTS, ModelOptions, TrainingOptions, Weights
 from secret_rl.credit.training import Evaluation, Trainer
 from secret_rl.trajectories import Trajectories
 
@@ -157,6 +157,26 @@ def test_an_attempt_that_learns_nothing_is_given_up_and_made_again_from_another_
         (attempt, step) for attempt in range(3) for step in (4, 8, 12)
     ]
     assert len({entry["validation_loss"] for entry in report.curve}) == 3, "one for each initialisation"
+
+
+@pytest.mark.parametrize(
+    ("zeros", "positives", "stuck"),
+    [
+        ((9_995, 5), (300, 700), False),  # finds rewards, and is now and then wrong about a zero
+        ((10_000, 0), (880, 120), True),  # as without the past
+        ((9_995, 5), (860, 140), True),
+    ],
+)
+def test_an_attempt_that_finds_rewards_by_the_past_is_not_given_up(monkeypatch, zeros, positives, stuck):
+    """The twin without a past, cautious about zeros, misses nearly all rewards."""
+    this = fitting.Fitting(
+        None, (None, None), ModelOptions(), TrainingOptions(), 0, torch.device("cpu"), None, lambda *_: None
+    )
+    this._both_signs, this._held_out_counts = False, np.array([0, 10_000, 1_000])
+    cautious = Confusion(np.array([[0, 0, 0], [0, 500, 0], [0, 900, 100]]))
+    monkeypatch.setattr(fitting.Fitting, "_memoryless", lambda *_: cautious)
+    confusion = Confusion(np.array([[0, 0, 0], [0, *zeros], [0, *positives]]))
+    assert this._stuck(confusion, Weights(0.499, 60.0, 0.499)) == stuck
 
 
 @pytest.mark.usefixtures("quick")

@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("vizdoom")
 
-from paper.keys_doors_credit import DEVELOPMENT, HELD_OUT, OPTIONS, SOURCE, Maps, Result
+from paper.keys_doors_credit import DEVELOPMENT, HELD_OUT, OPTIONS, SOURCE, Maps, Result, Task
 
 from paper import keys_doors_credit, keys_doors_heat
 from secret_rl.credit import memoryless
 from secret_rl.envs.keys_doors import COLOURS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
-WORLD = {"size": (16, 12), "max_steps": 90}
+WORLD = {"preset": "2x2-easy", "core": 2, "size": (16, 12), "max_steps": 90}
 
 
 @pytest.fixture
@@ -26,10 +26,9 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(keys_doors_credit, "MODELS", tmp_path / "models")
     monkeypatch.setattr(memoryless, "_ROUND", 2)  # spend no time on the memoryless twin
     options = {**OPTIONS, "class_weights": (0.0, 0.0, 1.0), "steps": 20, "batch_size": 8, "units": 8, "restarts": 0}
-    maps = [Maps("2x2", 16, SOURCE, WORLD)], [Maps("2x2", 8, DEVELOPMENT, WORLD)]
-    return Result(
-        "tiny", *maps, seeds=2, options={**options, "validation": 0.2, "filters": (4, 4), "learning_rate": 0.02}
-    )
+    options |= {"validation": 0.2, "filters": (4, 4), "learning_rate": 0.02}
+    sources = [Maps("wanderer", 10, SOURCE, WORLD), Maps("random", 6, SOURCE, WORLD)]
+    return Result("tiny", [Task("2x2", sources, Maps("wanderer", 8, DEVELOPMENT, WORLD), options)], seeds=2)
 
 
 def test_every_seed_is_run_told_and_not_run_twice(tiny, monkeypatch):
@@ -48,7 +47,7 @@ def test_every_seed_is_run_told_and_not_run_twice(tiny, monkeypatch):
 
 
 def doors(tiny):
-    data = tiny.held_out[0].load()
+    data = tiny.task("2x2").held_out.load()
     return int((keys_doors_credit.door_causes(data) >= 0).sum())
 
 
@@ -67,17 +66,19 @@ def test_the_heat_map_is_of_one_door_on_a_map_of_its_own(tiny):
 
 
 def test_a_model_of_other_options_or_another_source_is_not_taken_for_this_one(tiny):
-    others = replace(tiny, options={**tiny.options, "steps": 21}), replace(tiny, sources=[Maps("2x2", 17, SOURCE)])
+    task = tiny.task("2x2")
+    changes = {"options": {**task.options, "steps": 21}}, {"sources": [Maps("wanderer", 17, SOURCE)]}
+    others = [replace(tiny, tasks=[replace(task, **change)]) for change in changes]
     assert len({this.model("2x2", 0) for this in (tiny, *others)}) == 3
     assert tiny.model("2x2", 0) == replace(tiny).model("2x2", 0)
 
 
 def test_no_map_is_learned_from_and_judged_on():
     full = keys_doors_credit.result(quick=False)
-    assert {maps.seed for maps in full.sources} == {SOURCE}
-    assert {maps.seed for maps in full.held_out} == {HELD_OUT}
+    assert {maps.seed for task in full.tasks for maps in task.sources} == {SOURCE}
+    assert {task.held_out.seed for task in full.tasks} == {HELD_OUT}
     quick = keys_doors_credit.result(quick=True)
-    assert {maps.seed for maps in quick.held_out} == {DEVELOPMENT}, "a quick look does not touch what is held out"
+    assert {task.held_out.seed for task in quick.tasks} == {DEVELOPMENT}, "a quick look does not touch what is held out"
 
 
 def test_an_agent_that_has_learned_plays_for_the_source_too(tiny, monkeypatch):
@@ -88,9 +89,8 @@ def test_an_agent_that_has_learned_plays_for_the_source_too(tiny, monkeypatch):
     quick = {"n_envs": 1, "n_steps": 32, "batch_size": 32, "n_epochs": 1}
     player = replace(keys_doors_runs.PLAYER, steps=32, world={**keys_doors_runs.PLAYER.world, **world}, ppo=quick)
     monkeypatch.setattr(keys_doors_runs, "PLAYER", player)
-    data = Maps("2x2-ppo", 2, SOURCE, world).load()
+    data = Maps("ppo", 2, SOURCE, {**WORLD, **world}).load()
     assert len(data) == 2 and data.steps <= 120
     assert (keys_doors_credit.MODELS / "keys_doors-player.safetensors").is_file()
     monkeypatch.setattr(keys_doors_runs, "train_player", lambda *_: pytest.fail("trained twice"))
-    assert len(Maps("2x2-ppo", 3, SOURCE, world).load()) == 3
-    assert tiny.options_of("2x2-ppo")["batch_size"] != tiny.options_of("2x2")["batch_size"]
+    assert len(Maps("ppo", 3, SOURCE, {**WORLD, **world}).load()) == 3

@@ -231,9 +231,17 @@ class Fitting:
         return _Outcome(Confusion(kept_counts), model, kept_step, weights)
 
     def _stuck(self, confusion: Confusion, weights: Weights) -> bool:
-        """Whether a class is never predicted, or the past hardly helps: the plateaus that training starts on."""
-        alone = self._mistakes(self._memoryless(weights), weights)
-        return bool(confusion.never_predicted) or self._mistakes(confusion, weights) > (1 - _STUCK) * alone
+        """Whether a class is never predicted, or the past hardly helps: the plateaus that training starts on.
+
+        It helps where it puts right enough mistakes in either way of counting them: with one sign, it may find rewards
+        that are missed without it, or tell zeros that look like rewards.
+        """
+        alone = self._memoryless(weights)
+        counted = (
+            (self._mistakes(confusion, weights), self._mistakes(alone, weights)),
+            (1 - confusion.balanced_accuracy, 1 - alone.balanced_accuracy),
+        )
+        return bool(confusion.never_predicted) or all(mine > (1 - _STUCK) * without for mine, without in counted)
 
     def _mistakes(self, confusion: Confusion, weights: Weights) -> float:
         """The share of mistakes: the mean over classes, or where rewards have one sign, of all the weight of the loss.
