@@ -9,6 +9,7 @@ import numpy as np
 
 import secret_rl as srl
 from paper.keys_doors_study import Condition, Files, Study, credit_of, target_of, target_settings
+from paper.keys_doors_way import KnownWay, known_way
 from secret_rl.agents.sb3 import load_weights, paper_ppo
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer
@@ -32,10 +33,10 @@ def make_potentials(study: Study, files: Files, number: int, workers: int = 1) -
         credit = files.secret(number).attribute(data, rewards="positive", tolerance=TOLERANCE)
         about["coverage"] = credit.coverage
     for kind, condition in wanted.items():
-        if kind == "learned":
-            potential: Any = srl.learn_potential(
-                data, credit, discount=study.discount, progress=False, **study.learning
-            )
+        if kind == "way":
+            potential: Any = known_way(data)
+        elif kind == "learned":
+            potential = srl.learn_potential(data, credit, discount=study.discount, progress=False, **study.learning)
         else:
             assert kind is not None
             potential = srl.estimate_potential(data, credit, kind, rewards="positive", discount=study.discount)
@@ -80,7 +81,8 @@ def potential_of(files: Files, condition: Condition, number: int) -> Any:
     if condition.potential == "OnlineCredit":
         return OnlineCredit(files.secret(number), **condition.options)
     path = files.potential(condition, number)
-    return srl.LearnedPotential.load(path) if condition.potential == "learned" else TablePotential.load(path)
+    kinds: dict[str, Any] = {"learned": srl.LearnedPotential, "way": KnownWay}
+    return kinds.get(condition.potential, TablePotential).load(path)
 
 
 def player(study: Study, weights: Path) -> Any:

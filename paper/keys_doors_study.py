@@ -28,7 +28,8 @@ class Condition:
 
     label: str
     potential: str | None = None
-    """A kind of ``estimate_potential``, "learned" (pending, from pictures) or "OnlineCredit"; None: no shaping."""
+    """A kind of ``estimate_potential``, "learned" (pending, from pictures), "OnlineCredit" or "way" (``known_way``);
+    None: no shaping."""
     scale: float | str = 1.0
     """Of the shaping."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -37,7 +38,7 @@ class Condition:
     @property
     def needs_credit(self) -> bool:
         """Whether a credit model has a part in it."""
-        return self.potential not in (None, "value")
+        return self.potential not in (None, "value", "way")
 
     @property
     def needs_data(self) -> bool:

@@ -40,6 +40,7 @@ CONDITIONS = (
     Condition("pending", "pending"),
     Condition("OnlineCredit", "OnlineCredit", options=ONLINE),
     Condition("learned pending", "learned"),
+    Condition("known way", "way"),
 )
 
 
@@ -224,7 +225,8 @@ def table(result: TransferResult) -> Path:
         "Credit was fitted on trajectories of random maps; each held-out map is learned by PPO agents (`paper_ppo`). "
         "*value*, *paper*, *pending*: tables over the cell of 50 units and the held key, made from "
         f"{result.panels[0].study.target_trajectories:,} trajectories of a wanderer on the map; *learned pending*: the "
-        "same credit, from pictures alone; *OnlineCredit*: no trajectory of the map."
+        "same credit, from pictures alone; *OnlineCredit*: no trajectory of the map; *known way*: not a method but a "
+        "ceiling, what the best way through the map would still earn, made with the truth about keys and doors."
     )
     return records.write_page(RESULTS / f"{result.name}.md", "In-domain transfer in 3D", note, sections, record)
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import cloudpickle
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -13,10 +14,13 @@ pytest.importorskip("vizdoom")
 from paper.keys_doors_runs import Goals
 from paper.keys_doors_study import DEVELOPMENT_MAPS, HELD_OUT_MAPS, Condition, Files, Study, done, left_by
 from paper.keys_doors_transfer import CONDITIONS, Panel, TransferResult, curve, speed_up
+from paper.keys_doors_way import DISCOUNT
 
 import secret_rl as srl
 from paper import keys_doors_potentials, keys_doors_runs, keys_doors_transfer
 from secret_rl.credit import memoryless
+from secret_rl.envs import KEYS_DOORS_ID
+from secret_rl.envs.keys_doors import Solver
 from secret_rl.shaping import LearnedPotential, TablePotential
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
@@ -38,7 +42,7 @@ def tiny(tmp_path, monkeypatch, credit):
     """A panel; its result is called tiny, too."""
     monkeypatch.setattr(keys_doors_transfer, "RESULTS", tmp_path)
     monkeypatch.setattr(keys_doors_transfer, "SPACING", 64)
-    few = [condition for condition in CONDITIONS if condition.label not in ("paper", "pending", "value")]
+    few = [condition for condition in CONDITIONS if condition.label not in ("paper", "pending", "value", "known way")]
     study = Study(
         few, maps=1, seeds=2, steps=256, first_map=DEVELOPMENT_MAPS, world=WORLD, ppo=PPO,
         target_trajectories=4, learning={"steps": 4, "units": 8},
@@ -118,6 +122,33 @@ def test_tables_are_over_cells_and_held_keys_and_on_the_scale_of_the_rewards(tin
         assert {tuple(state) for state in visited} <= set(table._values)
     value = TablePotential.load(tiny.files.potential(conditions[0], 0))
     assert 1 < max(value._values.values()) <= 6  # doors pay 1 and the goal 5
+
+
+def test_the_known_way_is_worth_more_at_every_turn_of_a_solution(tiny):
+    ways = (Condition("known way", "way"),)
+    study = replace(tiny.study, conditions=ways, target_trajectories=12, world={**WORLD, "core": 2, "max_steps": 900})
+    tiny.files.folder.mkdir()
+    keys_doors_potentials.make_potentials(study, tiny.files, 0)
+    potential = keys_doors_potentials.potential_of(tiny.files, ways[0], 0).fresh()
+    env = gym.make(KEYS_DOORS_ID, **study.env(0))
+    solver, (observation, info) = Solver(env), env.reset(seed=0)
+    at = {"start": potential.begin(observation, info)}
+    over, doors = False, 0
+    while not over:
+        action = solver(observation)
+        observation, reward, over, truncated, info = env.step(action)
+        now = potential.step(action, observation, reward, info)
+        assert not truncated and 0 <= now <= 7
+        if info["key_picked"]:
+            at[f"key {doors}"] = now
+        if info["door_opened"]:
+            doors += 1
+            at[f"door {doors}"] = now
+    env.close()
+    assert list(at) == ["start", "key 0", "door 1", "key 1", "door 2"]
+    assert at["start"] < at["key 0"] and at["door 1"] < at["key 1"] and at["door 2"] > 5 * DISCOUNT**20
+    none = potential.begin(None, {"state": (0, 0, 0)})
+    assert none == 0, "a place that nobody has been to"
 
 
 def test_the_trajectories_may_be_those_of_an_agent(tiny, tmp_path):
