@@ -10,7 +10,7 @@ import numpy as np
 import secret_rl as srl
 from secret_rl.files import replace_text
 
-DISCOUNT = 0.96  # of a change of state: a step to the next cell takes a wanderer some five steps of 0.99
+DISCOUNT = 0.96  # of a change of state: a step to the next cell takes a wanderer some four steps, of 0.99
 _CLOSE = 1e-9
 
 
