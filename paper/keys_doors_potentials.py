@@ -28,9 +28,9 @@ def make_potentials(study: Study, files: Files, number: int, workers: int = 1) -
         "steps": data.steps, "goals": float(_ends_in_goal(data).mean()),
         "rewarded": float(np.mean(data.successful)),
     }  # fmt: skip
-    credit = None
-    if any(condition.needs_credit for condition in wanted.values()):
-        credit = files.secret(number).attribute(data, rewards="positive", tolerance=TOLERANCE)
+    credited = any(condition.needs_credit for condition in wanted.values())
+    credit = _attributed(files, data, number) if credited else None
+    if credit is not None:
         about["coverage"] = credit.coverage
     for kind, condition in wanted.items():
         if kind == "way":
@@ -39,12 +39,17 @@ def make_potentials(study: Study, files: Files, number: int, workers: int = 1) -
             potential = srl.learn_potential(data, credit, discount=study.discount, progress=False, **study.learning)
         else:
             assert kind is not None
-            potential = srl.estimate_potential(data, credit, kind, rewards="positive", discount=study.discount)
+            who = _attributed(files, data, number, needing_past=True) if kind == "mixed" else credit
+            potential = srl.estimate_potential(data, who, kind, rewards="positive", discount=study.discount)
         potential.save(files.potential(condition, number))
-    used = credit_of(files, number, needed=credit is not None)
+    used = credit_of(files, number, needed=credited)
     content = {"settings": target_settings(study, number), "credit": used, "kinds": sorted(map(str, wanted)), **about}
     replace_text(files.target(number), json.dumps(content) + "\n")
     return f"map {number}: {len(data)} target trajectories, {about['goals']:.0%} to the goal"
+
+
+def _attributed(files: Files, data: srl.Trajectories, number: int, **options: Any) -> srl.Attributions:
+    return files.secret(number).attribute(data, rewards="positive", tolerance=TOLERANCE, **options)
 
 
 def target_trajectories(study: Study, number: int, workers: int = 1) -> srl.Trajectories:

@@ -38,6 +38,7 @@ CONDITIONS = (
     Condition("value", "value"),
     Condition("paper", "paper"),
     Condition("pending", "pending"),
+    Condition("mixed", "mixed"),
     Condition("OnlineCredit", "OnlineCredit", options=ONLINE),
     Condition("learned pending", "learned"),
     Condition("known way", "way"),
@@ -223,7 +224,8 @@ def table(result: TransferResult) -> Path:
         sections[panel.label] = None if entry is None else [*_told(panel, entry), *_targets_told(entry)]
     note = (
         "Credit was fitted on trajectories of random maps; each held-out map is learned by PPO agents (`paper_ppo`). "
-        "*value*, *paper*, *pending*: tables over the cell of 50 units and the held key, made from "
+        "*value*, *paper*, *pending*, *mixed* (pending for rewards that the past decides, value for the others): "
+        "tables over the cell of 50 units and the held key, made from "
         f"{result.panels[0].study.target_trajectories:,} trajectories of a wanderer on the map; *learned pending*: the "
         "same credit, from pictures alone; *OnlineCredit*: no trajectory of the map; *known way*: not a method but a "
         "ceiling, what the best way through the map would still earn, made with the truth about keys and doors."

@@ -113,6 +113,37 @@ def test_a_table_of_distinct_tokens_changes_nothing(make_model, data, seed, tole
         equal_credit(attribute(model, data, CPU, "all", tolerance), with_table)
 
 
+@given(data=trajectories(), seed=st.integers(0, 99), tolerance=st.integers(0, 2))
+@settings(max_examples=40)
+def test_rewards_that_need_the_past_are_those_not_predicted_when_it_is_hidden(make_model, data, seed, tolerance):
+    model = make_model(data.observation_space, data.action_space, seed, filters=(2,))
+    whole, needing = (attribute(model, data, CPU, "all", tolerance, needing_past=needing) for needing in (False, True))
+    score = model.score
+
+    def hidden(query, key, times):
+        scores = score(query, key, times)
+        return torch.cat([scores[..., :1], torch.full_like(scores[..., 1:], -torch.inf)], -1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "score", hidden)
+        alone = attribute(model, data, CPU, "all", tolerance)
+    without = set(zip(alone.episode.tolist(), alone.step.tolist(), strict=True))
+    expected = [r for r in range(len(whole)) if (int(whole.episode[r]), int(whole.step[r])) not in without]
+    assert needing.rewards_seen == whole.rewards_seen and len(needing) == len(expected)
+    for mine, r in enumerate(expected):
+        assert (needing.episode[mine], needing.step[mine]) == (whole.episode[r], whole.step[r])
+        np.testing.assert_array_equal(needing.row(mine), whole.row(r))
+
+
+def test_what_only_memory_can_tell_needs_the_past(learned, cues):
+    """The sign of the reward is that of a cue at the start: without looking back, one of the two is guessed at best."""
+    data = cues(60, seed=6)
+    whole, needing = learned.attribute(data), learned.attribute(data, needing_past=True)
+    assert len(whole) > 30
+    kept, all_signs = (np.unique(np.sign(credit.reward), return_counts=True) for credit in (needing, whole))
+    assert max(kept[1]) == max(count for sign, count in zip(*all_signs, strict=True) if sign in kept[0])
+
+
 @pytest.mark.parametrize("with_table", [True, False])
 @pytest.mark.parametrize("steps_at_a_time", [1, 8, 17, 100])
 def test_credit_in_small_blocks_is_that_of_one_block(learned, cues, monkeypatch, steps_at_a_time, with_table):

@@ -42,7 +42,11 @@ def tiny(tmp_path, monkeypatch, credit):
     """A panel; its result is called tiny, too."""
     monkeypatch.setattr(keys_doors_transfer, "RESULTS", tmp_path)
     monkeypatch.setattr(keys_doors_transfer, "SPACING", 64)
-    few = [condition for condition in CONDITIONS if condition.label not in ("paper", "pending", "value", "known way")]
+    few = [
+        condition
+        for condition in CONDITIONS
+        if condition.label not in ("paper", "pending", "mixed", "value", "known way")
+    ]
     study = Study(
         few, maps=1, seeds=2, steps=256, first_map=DEVELOPMENT_MAPS, world=WORLD, ppo=PPO,
         target_trajectories=4, learning={"steps": 4, "units": 8},
@@ -110,7 +114,7 @@ def test_what_changed_is_run_again_and_nothing_starts_after_the_limit(tiny, tmp_
 
 
 def test_tables_are_over_cells_and_held_keys_and_on_the_scale_of_the_rewards(tiny):
-    conditions = [condition for condition in CONDITIONS if condition.label in ("value", "paper", "pending")]
+    conditions = [condition for condition in CONDITIONS if condition.label in ("value", "paper", "pending", "mixed")]
     study = replace(tiny.study, conditions=conditions, target_trajectories=3)
     tiny.files.folder.mkdir()
     told = keys_doors_potentials.make_potentials(study, tiny.files, 0)

@@ -25,7 +25,7 @@ from secret_rl.shaping import (
 from secret_rl.testing.potential_reference import slow_potential
 from secret_rl.trajectories import Trajectories
 
-KINDS = ["paper", "pending", "cumulative", "value"]
+KINDS = ["paper", "pending", "cumulative", "mixed", "value"]
 GRID = np.array([-1.0, -0.5, -0.0, 0.0, 0.25, 0.5])
 OBSERVATIONS = {
     "number": (gym.spaces.Discrete(3), lambda rng, n: rng.integers(0, 3, n)),
@@ -270,7 +270,7 @@ def test_part_of_the_data_stands_for_itself(case, how, first):
 
 
 @settings(max_examples=100)
-@given(cases(), st.sampled_from(["pending", "cumulative", "value"]))
+@given(cases(), st.sampled_from(["pending", "cumulative", "mixed", "value"]))
 def test_potentials_of_positive_rewards_lie_between_nothing_and_what_an_episode_pays(case, kind):
     data, credit, _ = case
     assume((credit.reward > 0).any())
@@ -368,7 +368,7 @@ def test_what_cannot_be_estimated_is_refused():
         estimate_potential(with_rewards(data, [0] * 5), credit, "paper")
     with pytest.raises(ValueError, match=r"hold no states: collect them .*Cells\(\.\.\.\) or a function"):
         estimate_potential(replace(data, states=None, final_states=None), kind="value")
-    for kind in KINDS[:3]:
+    for kind in KINDS[:-1]:
         with pytest.raises(ValueError, match=rf'kind="{kind}" needs attributions .*secret\.attribute'):
             estimate_potential(data, kind=kind)
     with pytest.raises(TypeError, match=r"Observed\(\) needs arrays of observations, got dict"):
@@ -378,7 +378,10 @@ def test_what_cannot_be_estimated_is_refused():
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"kind": "credit"}, r"kind must be one of \['cumulative', 'paper', 'pending', 'value'\], got 'credit'"),
+        (
+            {"kind": "credit"},
+            r"kind must be one of \['cumulative', 'mixed', 'paper', 'pending', 'value'\], got 'credit'",
+        ),
         ({"reading": "twice"}, 'reading must be "printed" or "once", got \'twice\''),
         ({"rewards": "negative"}, 'rewards must be "positive" or "all", got \'negative\''),
         ({"discount": 0}, r"discount must lie in \(0, 1\], got 0"),
@@ -412,6 +415,32 @@ def test_no_coverage_warns_and_gives_nothing():
             potential = estimate_potential(FIVE_STEPS, none, kind)
         assert Path(caught[0].filename) == Path(__file__), "it points at the line that asks"
         assert set(potential.values) == {10, 11, 12} and potential.bound == 0
+
+
+def test_rewards_that_nobody_earned_are_mixed_in_with_their_value():
+    """All attributed: pending. None: value. Some: each reward in its own way, and they add up."""
+    credit = FIVE_STEPS_CREDIT
+    none = replace(chosen_attributions(credit, []), lengths=FIVE_STEPS.lengths)
+    first, last = (
+        replace(
+            none, episode=np.array([0]), step=credit.step[[row]], predicted_at=credit.step[[row]],
+            reward=credit.reward[[row]], weights=credit.row(row), offsets=np.array([0, len(credit.row(row))]),
+        )
+        for row in (0, 2)
+    )  # fmt: skip
+
+    def table(credit, kind, rewards=(0, 0, 2, -1, 1)):
+        return dict(estimate_potential(with_rewards(FIVE_STEPS, rewards), credit, kind).values)
+
+    assert table(FIVE_STEPS_CREDIT, "mixed") == table(FIVE_STEPS_CREDIT, "pending")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert table(none, "mixed") == table(None, "value")
+    for attributed, others in ((first, (0, 0, 0, 0, 1)), (last, (0, 0, 2, 0, 0))):
+        parts = table(attributed, "pending"), table(None, "value", others)
+        assert table(attributed, "mixed") == pytest.approx(
+            {state: parts[0][state] + parts[1][state] for state in parts[0]}
+        )
 
 
 def test_no_coverage_of_the_rewards_asked_for_warns_too():

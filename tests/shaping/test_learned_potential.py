@@ -80,7 +80,7 @@ def learn_values(observations, values, space, **options):
 # What it learns
 
 
-@pytest.mark.parametrize("kind", ["pending", "cumulative", "value"])
+@pytest.mark.parametrize("kind", ["pending", "cumulative", "mixed", "value"])
 def test_with_the_full_state_observed_it_tends_to_the_table(kind):
     credit = credit_of(maze_data())
     table = estimate_potential(maze_data(), credit, kind)
@@ -445,7 +445,7 @@ def test_other_observations_are_refused():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"kind": "paper"}, "kind must be one of .*'cumulative', 'pending', 'value'.*got 'paper'"),
+        ({"kind": "paper"}, "kind must be one of .*'cumulative', 'mixed', 'pending', 'value'.*got 'paper'"),
         ({"rewards": "some"}, '"positive" or "all"'),
         ({"discount": 0.0}, "discount must lie"),
         ({"threshold": 1.0}, "threshold must lie"),

@@ -29,9 +29,9 @@ class Potential(Output):
     """Folder that trajectories of the target were saved to."""
     out: Path
     """File to write."""
-    kind: Literal["pending", "paper", "cumulative", "value"] = "pending"
+    kind: Literal["pending", "paper", "cumulative", "value", "mixed"] = "pending"
     """pending: of the reward to come, what is earned already. paper: as printed. cumulative: all credit so far. value:
-    Monte-Carlo value, which needs no model."""
+    Monte-Carlo value, which needs no model. mixed: pending for rewards that the past decides, value for the others."""
     model: Path | None = None
     """File written by fit."""
     adapt: int = 0
@@ -43,7 +43,7 @@ class Potential(Output):
     tolerance: int = 0
     """Count a prediction as correct within so many steps of the reward."""
     discount: float = 0.95
-    """Of reward still to come, for pending and value."""
+    """Of reward still to come, for pending, value and mixed."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
 
@@ -57,7 +57,7 @@ class Potential(Output):
             secret = secret_rl.Secret.load(self.model, device=self.device)
             if self.adapt:
                 secret = secret_rl.adapt(secret, data, steps=self.adapt)
-            attributions = secret.attribute(data, tolerance=self.tolerance)
+            attributions = secret.attribute(data, tolerance=self.tolerance, needing_past=self.kind == "mixed")
             self.note(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
         potential = secret_rl.estimate_potential(
             data, attributions, self.kind, rewards=self.rewards, reading=self.reading, discount=self.discount

@@ -135,8 +135,12 @@ def attribute(
     rewards: str = "all",
     tolerance: int = 0,
     tick: Tick = lambda *_: None,
+    needing_past: bool = False,
 ) -> Attributions:
-    """Attention rows of correctly predicted rewards. Only those rows are computed."""
+    """Attention rows of correctly predicted rewards. Only those rows are computed.
+
+    With ``needing_past``, those that are predicted without any attention to earlier steps are left out.
+    """
     if rewards not in KINDS:
         raise ValueError(f"rewards must be one of {sorted(KINDS)}, got {rewards!r}")
     if tolerance < 0:
@@ -149,7 +153,11 @@ def attribute(
     episodes = np.searchsorted(tokens.offsets, wanted, side="right") - 1
     parts: list[tuple[Any, ...]] = []
     for first, last in _blocks(episodes, tokens.lengths):
-        parts.append(_rows(model, tokens, table, wanted[first:last], episodes[first:last], signs, tolerance, device))
+        parts.append(
+            _rows(
+                model, tokens, table, wanted[first:last], episodes[first:last], signs, tolerance, needing_past, device
+            )
+        )
         tick("", last, len(wanted))
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else _nothing()
     episode, step, predicted_at, sizes, weights = joined
@@ -205,6 +213,7 @@ def _rows(
     episodes: NDArray[np.int64],
     signs: NDArray[np.int64],
     tolerance: int,
+    needing_past: bool,
     device: torch.device,
 ) -> tuple[Any, ...]:
     """(episode, step, predicted_at, row size, weights) of the correctly predicted among some rewards."""
@@ -218,9 +227,17 @@ def _rows(
     times = np.zeros((len(distinct), slots, len(shifts)), np.int64)
     times[local, slot] = np.clip(steps[:, None] + shifts, 0, lengths[local][:, None] - 1)
     index, encoded = _index(model, tokens, table, distinct, device)
-    prediction = model.predict_rows(encoded, index, torch.from_numpy(times.reshape(len(distinct), -1)).to(device))
-    predicted = prediction.logits.argmax(-1).cpu().numpy().reshape(times.shape) - 1
-    correct = predicted[local, slot] == signs[wanted][:, None]  # (rewards, shifts)
+    asked = torch.from_numpy(times.reshape(len(distinct), -1)).to(device)
+    prediction = model.predict_rows(encoded, index, asked)
+
+    def right(logits: Tensor) -> NDArray[np.bool_]:
+        """(rewards, shifts) whether the sign of each reward is predicted at these steps."""
+        predicted = logits.argmax(-1).cpu().numpy().reshape(times.shape) - 1
+        return np.asarray(predicted[local, slot] == signs[wanted][:, None])
+
+    correct = right(prediction.logits)
+    if needing_past:
+        correct[right(model.predict_alone(encoded, index, asked)).any(1)] = False
     hits = np.flatnonzero(correct.any(1))
     chosen = correct[hits].argmax(1)
     at = times[local[hits], slot[hits], chosen]

@@ -112,6 +112,12 @@ class RewardPredictor(nn.Module):
         weights = scores.softmax(-1)
         return Prediction(self.classify(row_x, self.mix(weights, value), Dropout(None)), weights, scores)
 
+    def predict_alone(self, tokens: Tensor, index: Tensor, times: Tensor) -> Tensor:
+        """(batch, rows, class) logits of the steps ``times`` when they look at nothing but the sink."""
+        own, encoding = index.gather(1, times), self.encoding(times)
+        x = _rows(tokens[:, : self.options.units], own) + encoding
+        return self.classify(x, self.sink_value.expand_as(x), Dropout(None))
+
     def score(self, query: Tensor, key: Tensor, times: Tensor) -> Tensor:
         """Attention scores of the rows at ``times`` ((query,) or (batch, query)) for the sink and for earlier steps.
 

@@ -119,15 +119,22 @@ class Secret:
         return self.model, self.queries
 
     def attribute(
-        self, data: "Trajectories", *, rewards: str = "all", tolerance: int = 0, progress: bool | None = None
+        self,
+        data: "Trajectories",
+        *,
+        rewards: str = "all",
+        tolerance: int = 0,
+        needing_past: bool = False,
+        progress: bool | None = None,
     ) -> Attributions:
         """Who earned each reward that is predicted correctly.
 
         ``rewards`` is "positive", "negative" or "all"; ``tolerance`` counts a prediction as correct within so many
-        steps of the reward (5 in the paper's DMLab setting).
+        steps of the reward (5 in the paper's DMLab setting). With ``needing_past``, rewards that the model predicts as
+        well when it looks at no earlier step are left out: where the past decides nothing, attention is not credit.
         """
         with progress_bar(progress, "rewards") as tick:
-            return attribute(self.fitted_for(data), data, self.device, rewards, tolerance, tick)
+            return attribute(self.fitted_for(data), data, self.device, rewards, tolerance, tick, needing_past)
 
     def evaluate(self, data: "Trajectories") -> Confusion:
         """How well the signs of rewards are predicted."""

@@ -51,8 +51,9 @@ def learn_potential(
 ) -> LearnedPotential:
     """What ``estimate_potential`` gives, for observations without a state key: a small network instead of a table.
 
-    ``kind`` is "pending", "cumulative" or "value"; these, ``rewards`` and ``discount`` are as there. The network has
-    the least squared error over visits, so it tends to their mean: with the full state observed, to the table.
+    ``kind`` is "pending", "cumulative", "value" or "mixed"; these, ``rewards`` and ``discount`` are as there. The
+    network has the least squared error over visits, so it tends to their mean: with the full state observed, to the
+    table.
 
     Attributions may be of the same episodes seen otherwise, such as through a view: the network learns on the
     observations of ``trajectories``, which must be those that the agent will see. With ``features``, a function of a

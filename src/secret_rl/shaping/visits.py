@@ -10,7 +10,7 @@ from secret_rl.shaping.potentials import CoverageWarning, Values
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays
 
-MEANS = ("pending", "cumulative", "value")
+MEANS = ("pending", "cumulative", "value", "mixed")
 """Kinds of potentials that are a mean over visits; see ``estimate_potential``."""
 
 
@@ -89,7 +89,14 @@ def visit_values(
     """
     if rows is None:
         return visits.before(_values(data, paid, discount))
-    return _pending(visits, rows, discount) if kind == "pending" else _cumulative(data, visits, rows)
+    if kind == "cumulative":
+        return _cumulative(data, visits, rows)
+    pending = _pending(visits, rows, discount)
+    if kind == "mixed":
+        others = paid.copy()
+        others[data.offsets[rows.episode] + rows.step] = 0.0
+        return pending + visits.before(_values(data, others, discount))
+    return pending
 
 
 def check_options(kind: str, kinds: tuple[str, ...], rewards: str, discount: float) -> None:
@@ -190,7 +197,7 @@ def _checked(data: Trajectories, credit: Credit | None, kind: str, paid: Values)
             "same ones"
         )
     kept = paid[places] != 0
-    if not kept.any():
+    if not kept.any() and kind != "mixed":
         sign = "positive " if paid.min() >= 0 else ""
         warnings.warn(
             f"none of the {np.count_nonzero(paid):,} {sign}rewards was predicted correctly, so the potential is 0 "
