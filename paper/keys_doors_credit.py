@@ -34,8 +34,6 @@ TWO_DOORS: dict[str, Any] = {"preset": "2x2-easy", "core": 2, **SMALL}
 NINE_ROOMS: dict[str, Any] = {"preset": "3x3", **SMALL}
 AS_LEARNED: dict[str, Any] = {**TWO_DOORS, "frame_skip": 8}  # as the PPO agent has learned it
 HARDER: dict[str, Any] = {**OPTIONS, "class_weights": (0.499, 1.0, 0.499), "batch_size": 32}  # longer, doors rarer
-
-
 _PLAYERS = {"wanderer": "the wanderer", "ppo": "PPO", "random": "random play"}
 
 

@@ -52,12 +52,15 @@ def _at_visit(walk: Walk, t: int, kind: str, reading: str, discount: float) -> f
     """What visit ``t`` of an episode adds."""
     if kind == "value":
         return sum(discount ** (i - t) * walk.rewards[i] for i in range(t, len(walk.rewards)))
-    if kind in ("pending", "mixed"):
-        attributed = {step for step, _, _ in walk.rows} if kind == "mixed" else set(range(len(walk.rewards)))
-        others = [i for i in range(t, len(walk.rewards)) if i not in attributed]
+    if kind == "pending":
         return sum(
             discount ** (step - t) * reward * sum(weights[:t]) for step, reward, weights in walk.rows if step >= t
-        ) + sum(discount ** (i - t) * walk.rewards[i] for i in others)
+        )
+    if kind == "mixed":
+        attributed = {step for step, _, _ in walk.rows}
+        others = [0.0 if step in attributed else reward for step, reward in enumerate(walk.rewards)]
+        value = _at_visit(walk._replace(rewards=others), t, "value", reading, discount)
+        return _at_visit(walk, t, "pending", reading, discount) + value
     if kind == "cumulative":
         return sum(_earned(walk, before) for before in range(t))
     if t == 0:

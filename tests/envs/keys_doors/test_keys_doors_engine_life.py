@@ -156,11 +156,8 @@ def test_workers_of_a_vector_environment_leave_nothing(kind, end):
         else:
             assert all(left_behind(*engine) for engine in engines)
             time.sleep(0.2)
-            os.kill(process.pid, signal.SIGKILL) if end == "kill" else os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=20)
-        for engine in engines:
-            assert_nothing_left(*engine)
-        assert_no_workers(process.pid)
+            stop(process, end)
+        assert_all_gone(process, engines)
     finally:
         process.kill()
 
@@ -190,11 +187,8 @@ def test_workers_that_collect_leave_nothing(end):
     try:
         engines = [ast.literal_eval(process.stdout.readline()) for _ in range(2)]
         assert all(left_behind(*engine) for engine in engines)
-        os.kill(process.pid, signal.SIGKILL) if end == "kill" else os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=20)
-        for engine in engines:
-            assert_nothing_left(*engine)
-        assert_no_workers(process.pid)
+        stop(process, end)
+        assert_all_gone(process, engines)
     finally:
         process.kill()
 
@@ -212,9 +206,18 @@ def begun(code: str, *arguments: str) -> subprocess.Popen:
     )
 
 
-def assert_no_workers(leader: int) -> None:
+def stop(process: subprocess.Popen, end: str) -> None:
+    """Kill it, or interrupt its group as a terminal does."""
+    os.kill(process.pid, signal.SIGKILL) if end == "kill" else os.killpg(process.pid, signal.SIGINT)
+
+
+def assert_all_gone(process: subprocess.Popen, engines: list) -> None:
+    """The process, what its engines leave behind, and its workers."""
+    process.communicate(timeout=20)
+    for engine in engines:
+        assert_nothing_left(*engine)
     limit = time.monotonic() + 10
-    while (workers := group(leader)) and time.monotonic() < limit:
+    while (workers := group(process.pid)) and time.monotonic() < limit:
         time.sleep(0.05)
     assert workers == []
 
