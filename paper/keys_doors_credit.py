@@ -34,7 +34,8 @@ TWO_DOORS: dict[str, Any] = {"preset": "2x2-easy", "core": 2, **SMALL}
 NINE_ROOMS: dict[str, Any] = {"preset": "3x3", **SMALL}
 AS_LEARNED: dict[str, Any] = {**TWO_DOORS, "frame_skip": 8}  # as the PPO agent has learned it
 HARDER: dict[str, Any] = {**OPTIONS, "class_weights": (0.499, 1.0, 0.499), "batch_size": 32}  # longer, doors rarer
-_PLAYERS = {"wanderer": "the wanderer", "ppo": "PPO", "random": "random play"}
+ADAPTING: dict[str, Any] = {"zero_weight": 1.0, "batch_size": 32, "steps": 8_000}
+_PLAYERS = {"wanderer": "the wanderer", "ppo": "PPO"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Maps:
     """Trajectories on random maps, each seen once."""
 
     player: str
-    """"wanderer", "ppo" (an agent that has learned on random maps) or "random"."""
+    """"wanderer" or "ppo" (an agent that has learned on random maps)."""
     episodes: int
     seed: int
     world: Mapping[str, Any] = field(default_factory=lambda: dict(TWO_DOORS))
@@ -54,11 +55,10 @@ class Maps:
         """The trajectories, collected if they are not there yet."""
         path = DATA / f"keys_doors-{self.player}-{_digest(asdict(self))}"
         if not path.is_dir():
-            wanderer = partial(Wanderer, astray=self.astray)
-            policies = {"wanderer": lambda: wanderer, "ppo": trained_player, "random": lambda: "random"}
+            policy = partial(Wanderer, astray=self.astray) if self.player == "wanderer" else trained_player()
             srl.collect(
-                KEYS_DOORS_ID, self.episodes, policies[self.player](), self.seed, workers=os.cpu_count() or 1,
-                out=path, env_options=self.world,
+                KEYS_DOORS_ID, self.episodes, policy, self.seed, workers=os.cpu_count() or 1, out=path,
+                env_options=self.world,
             )  # fmt: skip
         return srl.Trajectories.load(path, verify=False)
 
@@ -68,14 +68,12 @@ class Task:
     """What credit is learned from and judged on."""
 
     label: str
-    sources: Sequence[Maps]
+    source: Maps
     held_out: Maps
     options: Mapping[str, Any] = field(default_factory=lambda: dict(OPTIONS))
-    """Of the credit model."""
-
-    def load(self) -> srl.Trajectories:
-        """All that it is learned from; of several sources, in memory."""
-        return srl.Trajectories.concatenate([maps.load() for maps in self.sources])
+    """Of the credit model, or of ``adapt``."""
+    adapts: str | None = None
+    """The task whose models are taken further on this source; None: models are new."""
 
 
 def _digest(settings: Any) -> str:
@@ -115,7 +113,8 @@ class Result:
     def model(self, label: str, seed: int) -> Path:
         """The credit model of a task; another source or other options make another file."""
         task = self.task(label)
-        digest = _digest([[asdict(maps) for maps in task.sources], dict(task.options)])
+        first = None if task.adapts is None else self.model(task.adapts, seed).name
+        digest = _digest([asdict(task.source), dict(task.options), first])
         return MODELS / f"{self.name}-{label}-{seed}-{digest}.safetensors"
 
 
@@ -124,22 +123,21 @@ def result(quick: bool) -> Result:
     if quick:
         small = {**TWO_DOORS, "max_steps": 200}
         options = {**OPTIONS, "steps": 60, "batch_size": 8, "units": 32, "restarts": 0}
-        sources, held_out = Maps("wanderer", 60, SOURCE, small), Maps("wanderer", 20, DEVELOPMENT, small)
-        return Result("keys_doors_credit-quick", [Task("2x2", [sources], held_out, options)], seeds=1)
-    wandering, its_own = Maps("wanderer", 6_400, SOURCE), Maps("ppo", 2_000, SOURCE, AS_LEARNED)
-    judged_on, by_chance = Maps("ppo", 500, HELD_OUT, AS_LEARNED), Maps("random", 1_600, SOURCE, AS_LEARNED)
+        source, held_out = Maps("wanderer", 60, SOURCE, small), Maps("wanderer", 20, DEVELOPMENT, small)
+        return Result("keys_doors_credit-quick", [Task("2x2", source, held_out, options)], seeds=1)
+    by_ppo, held_out_by_ppo = Maps("ppo", 4_000, SOURCE, AS_LEARNED), Maps("ppo", 500, HELD_OUT, AS_LEARNED)
     return Result(
         "keys_doors_credit",
         [
-            Task("2x2", [wandering], Maps("wanderer", 1_000, HELD_OUT)),
+            Task("2x2", Maps("wanderer", 6_400, SOURCE), Maps("wanderer", 1_000, HELD_OUT)),
             Task(
                 "3x3",
-                [Maps("wanderer", 4_800, SOURCE, NINE_ROOMS)],
+                Maps("wanderer", 4_800, SOURCE, NINE_ROOMS),
                 Maps("wanderer", 1_000, HELD_OUT, NINE_ROOMS),
                 HARDER,
             ),
-            Task("2x2-ppo", [its_own], judged_on, {**HARDER, "restarts": 0}),
-            Task("2x2-players", [wandering, its_own, by_chance], judged_on, HARDER),
+            Task("2x2-ppo", by_ppo, held_out_by_ppo, {**HARDER, "restarts": 0}),
+            Task("2x2-adapted", by_ppo, held_out_by_ppo, ADAPTING, adapts="2x2"),
         ],
         seeds=3,
     )
@@ -151,20 +149,31 @@ def run(result: Result, command: str, *, only: str | None = None, device: str = 
         for task in result.tasks:
             settings = _settings(task, seed)
             if only in (None, task.label) and _found(result, settings) is None:
-                outcome = _fit_and_judge(task, result.model(task.label, seed), seed, device)
+                outcome = _fit_and_judge(result, task, seed, device)
                 entry = {"label": f"{task.label}, seed {seed}", "settings": settings, **outcome}
                 records.keep(result.path, records.load(result.path), entry, command)
                 print(f"  {task.label}, seed {seed}: {outcome['told']}", flush=True)
     return result.path
 
 
-def _fit_and_judge(task: Task, path: Path, seed: int, device: str) -> dict[str, Any]:
+def model_of(result: Result, task: Task, seed: int, device: str = "auto") -> srl.Secret:
+    """The credit model of a task, made if it is not there yet."""
+    path = result.model(task.label, seed)
     if path.is_file():
-        secret = srl.Secret.load(path, device=device)
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        return srl.Secret.load(path, device=device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if task.adapts is None:
         secret = srl.Secret(seed=seed, device=device, **task.options)
-        secret.fit(task.load(), checkpoint=path.with_suffix(".partial")).save(path)
+        secret.fit(task.source.load(), checkpoint=path.with_suffix(".partial"))
+    else:
+        first = model_of(result, result.task(task.adapts), seed, device)
+        secret = srl.adapt(first, task.source.load(), **task.options)
+    secret.save(path)
+    return secret
+
+
+def _fit_and_judge(result: Result, task: Task, seed: int, device: str) -> dict[str, Any]:
+    secret = model_of(result, task, seed, device)
     quality = judged(secret, task.held_out.load())
     assert secret.report is not None
     return {
@@ -212,7 +221,7 @@ def table(result: Result) -> Path:
         "random maps.",
         "",
         *(
-            f"- {task.label}: learned from {_told(*task.sources)}; judged on {_told(task.held_out)}."
+            f"- {task.label}: {_learning_told(task)} {_told(task.source)}; judged on {_told(task.held_out)}."
             for task in result.tasks
         ),
         "",
@@ -229,8 +238,12 @@ def table(result: Result) -> Path:
     return path
 
 
-def _told(*sources: Maps) -> str:
-    return ", ".join(f"{maps.episodes:,} trajectories of {_PLAYERS[maps.player]}" for maps in sources)
+def _learning_told(task: Task) -> str:
+    return "learned from" if task.adapts is None else f"models of {task.adapts}, adapted to"
+
+
+def _told(maps: Maps) -> str:
+    return f"{maps.episodes:,} trajectories of {_PLAYERS[maps.player]}"
 
 
 def _row(cells: Sequence[str]) -> list[str]:

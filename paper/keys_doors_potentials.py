@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 import secret_rl as srl
 from paper.keys_doors_study import Condition, Files, Study, credit_of, target_of, target_settings
@@ -90,7 +92,7 @@ def potential_of(files: Files, condition: Condition, number: int) -> Any:
     return kinds.get(condition.potential, TablePotential).load(path)
 
 
-def player(study: Study, weights: Path) -> Any:
+def player(study: Study, weights: Path) -> "Player":
     """The agent that ``train_player`` wrote, as a policy that can be sent to other processes."""
     from stable_baselines3 import PPO
 
@@ -99,7 +101,26 @@ def player(study: Study, weights: Path) -> Any:
     model = PPO(options["policy"], envs, n_steps=2, batch_size=2, policy_kwargs=options["policy_kwargs"], device="cpu")
     load_weights(model, weights)
     close_engines(model)
-    return model
+    return Player(model.policy)
+
+
+class Player:
+    """Draws actions as a PPO agent does, from pictures; most of the time that its ``predict`` takes is not needed."""
+
+    def __init__(self, policy: Any) -> None:
+        parts = policy.pi_features_extractor, policy.mlp_extractor.policy_net, policy.action_net
+        self._network = torch.nn.Sequential(*parts).eval()
+
+    def __call__(self, observation: NDArray[np.uint8], rng: np.random.Generator) -> int:
+        """The next action."""
+        logits = self.logits(observation)
+        return int(np.argmax(logits + rng.gumbel(size=len(logits))))
+
+    def logits(self, observation: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """(actions,) whose differences are those of the logarithms of the chances."""
+        with torch.inference_mode():
+            picture = torch.from_numpy(observation.transpose(2, 0, 1)[None].astype(np.float32) / 255)
+            return np.asarray(self._network(picture)[0])
 
 
 def close_engines(model: Any) -> None:

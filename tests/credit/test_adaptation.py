@@ -161,13 +161,18 @@ def test_one_update_moves_the_weights_a_little(model):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("kinds", [(1, -1), (1, 0)])
-def test_the_weight_of_zeros_is_kept(cues, kinds):
+def test_the_weight_of_zeros_is_kept_unless_another_is_given(cues, kinds):
     options = {"units": 16, "steps": 6, "evaluate_every": 3, "batch_size": 32, "restarts": 0, "device": "cpu"}
     secret = Secret(**options, class_weights=(0.1, 0.37, 0.7)).fit(cues(100))
     copy = adapt(secret, cues(150, seed=3, kinds=kinds), steps=6)
     assert copy.report.class_weights[1] == 0.37
     assert copy.report.weight_search == (), "there is nothing to search"
     assert copy.report.class_weights[0] == pytest.approx(copy.report.class_weights[2], rel=0.3), "of these rewards"
+    other = adapt(secret, cues(150, seed=3, kinds=kinds), steps=6, zero_weight=1.5)
+    assert other.report.class_weights == pytest.approx(
+        (copy.report.class_weights[0], 1.5, copy.report.class_weights[2])
+    )
+    assert not torch.equal(other.model.head.weight, copy.model.head.weight), "it has a part in what is learned"
 
 
 def numbers(count, seed, offset):
@@ -230,6 +235,9 @@ def test_what_cannot_be_adapted_is_refused(learned, cues):
             adapt(learned, cues(20), **{option: 0})
     with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
         adapt(learned, cues(20), learning_rate=-1)
+    for weight in (-0.5, float("nan")):
+        with pytest.raises(ValueError, match=f"zero_weight must be a number of at least 0, got {weight}"):
+            adapt(learned, cues(20), zero_weight=weight)
 
 
 @pytest.mark.usefixtures("quick")

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("vizdoom")
 
 from paper.keys_doors_credit import DEVELOPMENT, HELD_OUT, OPTIONS, SOURCE, Maps, Result, Task
 
+import secret_rl as srl
 from paper import keys_doors_credit, keys_doors_heat
 from secret_rl.credit import memoryless
 from secret_rl.envs.keys_doors import COLOURS
@@ -27,14 +29,19 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(memoryless, "_ROUND", 2)  # spend no time on the memoryless twin
     options = {**OPTIONS, "class_weights": (0.0, 0.0, 1.0), "steps": 20, "batch_size": 8, "units": 8, "restarts": 0}
     options |= {"validation": 0.2, "filters": (4, 4), "learning_rate": 0.02}
-    sources = [Maps("wanderer", 10, SOURCE, WORLD), Maps("random", 6, SOURCE, WORLD)]
-    return Result("tiny", [Task("2x2", sources, Maps("wanderer", 8, DEVELOPMENT, WORLD), options)], seeds=2)
+    source, further = (Maps("wanderer", count, SOURCE, WORLD) for count in (16, 12))
+    held_out = Maps("wanderer", 8, DEVELOPMENT, WORLD)
+    adapting = {"steps": 6, "batch_size": 8, "zero_weight": 0.25}
+    tasks = [Task("2x2", source, held_out, options), Task("further", further, held_out, adapting, adapts="2x2")]
+    return Result("tiny", tasks, seeds=2)
 
 
 def test_every_seed_is_run_told_and_not_run_twice(tiny, monkeypatch):
     keys_doors_credit.run(tiny, "the command", device="cpu")
     record = json.loads(tiny.path.read_text())
-    assert [entry["settings"]["seed"] for entry in record["panels"]] == [0, 1]
+    assert [entry["label"] for entry in record["panels"]] == [
+        "2x2, seed 0", "further, seed 0", "2x2, seed 1", "further, seed 1",
+    ]  # fmt: skip
     for entry in record["panels"]:
         assert 0 <= entry["quality"]["share"] <= 1 and entry["quality"]["tolerance"] == 5
         assert entry["quality"]["rows"] == round(entry["quality"]["predicted"] * doors(tiny))
@@ -67,15 +74,31 @@ def test_the_heat_map_is_of_one_door_on_a_map_of_its_own(tiny):
 
 def test_a_model_of_other_options_or_another_source_is_not_taken_for_this_one(tiny):
     task = tiny.task("2x2")
-    changes = {"options": {**task.options, "steps": 21}}, {"sources": [Maps("wanderer", 17, SOURCE)]}
-    others = [replace(tiny, tasks=[replace(task, **change)]) for change in changes]
-    assert len({this.model("2x2", 0) for this in (tiny, *others)}) == 3
-    assert tiny.model("2x2", 0) == replace(tiny).model("2x2", 0)
+    changes = {"options": {**task.options, "steps": 21}}, {"source": Maps("wanderer", 17, SOURCE)}
+    others = [replace(tiny, tasks=[replace(task, **change), tiny.task("further")]) for change in changes]
+    for label in ("2x2", "further"):
+        assert len({this.model(label, 0) for this in (tiny, *others)}) == 3
+        assert tiny.model(label, 0) == replace(tiny).model(label, 0)
+
+
+def test_an_adapted_model_begins_with_that_of_its_task_and_the_same_seed(tiny, monkeypatch):
+    begun = []
+
+    def no_change(secret, data, **options):
+        begun.append((secret, data, options))
+        return secret
+
+    monkeypatch.setattr(keys_doors_credit.srl, "adapt", no_change)
+    task = tiny.task("further")
+    keys_doors_credit.model_of(tiny, task, 1, "cpu")
+    [(first, data, options)] = begun
+    assert first.seed == 1 and len(data) == 12 and options == task.options
+    assert tiny.model("2x2", 1).is_file() and tiny.model("2x2", 1).read_bytes() == tiny.model("further", 1).read_bytes()
 
 
 def test_no_map_is_learned_from_and_judged_on():
     full = keys_doors_credit.result(quick=False)
-    assert {maps.seed for task in full.tasks for maps in task.sources} == {SOURCE}
+    assert {task.source.seed for task in full.tasks} == {SOURCE}
     assert {task.held_out.seed for task in full.tasks} == {HELD_OUT}
     quick = keys_doors_credit.result(quick=True)
     assert {task.held_out.seed for task in quick.tasks} == {DEVELOPMENT}, "a quick look does not touch what is held out"
@@ -94,3 +117,24 @@ def test_an_agent_that_has_learned_plays_for_the_source_too(tiny, monkeypatch):
     assert (keys_doors_credit.MODELS / "keys_doors-player.safetensors").is_file()
     monkeypatch.setattr(keys_doors_runs, "train_player", lambda *_: pytest.fail("trained twice"))
     assert len(Maps("ppo", 3, SOURCE, {**WORLD, **world}).load()) == 3
+
+
+def test_the_player_draws_its_actions_as_its_agent_does():
+    pytest.importorskip("stable_baselines3")
+    from paper.keys_doors_potentials import Player
+    from stable_baselines3 import PPO
+
+    from secret_rl.agents.sb3 import paper_ppo
+
+    options = paper_ppo()
+    envs = srl.sb3_envs("secret_rl/KeysDoors-v0", 1, env_options={**WORLD, "size": (40, 30)})
+    policy = PPO(options["policy"], envs, policy_kwargs=options["policy_kwargs"], seed=0, device="cpu").policy
+    envs.close()
+    with torch.no_grad():
+        policy.action_net.weight *= 100  # a new agent's chances are all but even
+    player, rng = Player(policy), np.random.default_rng(0)
+    for picture in rng.integers(0, 256, (3, 30, 40, 3), np.uint8):
+        chances = policy.get_distribution(policy.obs_to_tensor(picture)[0]).distribution.probs[0].detach().numpy()
+        assert chances.max() > 2 * chances.min()
+        drawn = np.bincount([player(picture, rng) for _ in range(2_000)], minlength=4) / 2_000
+        np.testing.assert_allclose(drawn, chances, atol=0.04)
