@@ -238,6 +238,8 @@ def test_what_cannot_be_adapted_is_refused(learned, cues):
     for weight in (-0.5, float("nan")):
         with pytest.raises(ValueError, match=f"zero_weight must be a number of at least 0, got {weight}"):
             adapt(learned, cues(20), zero_weight=weight)
+    with pytest.raises(ValueError, match="recolour=True needs pictures"):
+        adapt(learned, cues(20), recolour=True)
 
 
 @pytest.mark.usefixtures("quick")

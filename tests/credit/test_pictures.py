@@ -8,11 +8,12 @@ import torch
 from gymnasium import spaces
 
 from secret_rl.credit import Confusion, Secret, TrainingOptions, fitting, tokens
-from secret_rl.credit.encoders import ImageEncoder
+from secret_rl.credit.encoders import ImageEncoder, has_colours, observation_encoder, recoloured
 from secret_rl.credit.options import Weights
 from secret_rl.credit.tokens import Tokens
 from secret_rl.credit.training import Trainer
 from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.spaces import to_json
 
 SPACE = spaces.Box(0, 255, (20, 24, 3), np.uint8)
 
@@ -127,3 +128,67 @@ def test_with_one_sign_mistakes_are_counted_by_weight_and_with_both_by_class():
     judge._both_signs = True
     assert judge._mistakes(hasty, even) == pytest.approx(1 - hasty.balanced_accuracy)
     assert judge._alike(0.104, 0.1) and not judge._alike(0.106, 0.1)
+
+
+RED, GREEN, BLUE = np.eye(3, dtype=np.uint8) * 200
+
+
+def matching(pairs, copies, seed):
+    """Episodes in which the last picture pays if a square of its colour was seen before, and costs otherwise."""
+    rng = np.random.default_rng(seed)
+    episodes = []
+    for first, last in pairs * copies:
+        seen = rng.integers(0, 40, (4, 12, 12, 3)).astype(np.uint8)
+        seen[rng.integers(3), 3:9, 3:9] += first
+        seen[-1, :, :5] += last
+        rewards = np.array([0.0, 0.0, 0.0, 1.0 if np.array_equal(first, last) else -1.0])
+        episodes.append({"observations": seen, "actions": np.zeros(4, np.int64), "rewards": rewards})
+    space = spaces.Box(0, 255, (12, 12, 3), np.uint8)
+    return Trajectories.from_episodes(episodes, observation_space=space, action_space=spaces.Discrete(2))
+
+
+def test_what_holds_for_two_colours_is_known_of_the_third_when_colours_trade_places():
+    known = [(one, other) for one in (RED, GREEN) for other in (RED, GREEN)]
+    new = [(BLUE, BLUE), (BLUE, RED), (RED, BLUE), (GREEN, BLUE), (BLUE, BLUE)]
+    options = {"units": 32, "filters": (8,), "steps": 400, "batch_size": 32, "restarts": 0, "learning_rate": 3e-3}
+    right = {}
+    for recolour in (False, True):
+        secret = Secret(**options, recolour=recolour, class_weights="paper", device="cpu")
+        secret.fit(matching(known, 40, seed=0), progress=False)
+        right[recolour] = secret.evaluate(matching(new, 20, seed=1)).accuracy[[0, 2]].mean()
+        assert secret.evaluate(matching(known, 20, seed=2)).accuracy[[0, 2]].min() > 0.9
+    assert right[True] > right[False] + 0.5, right
+
+
+@pytest.mark.parametrize(
+    "space", [SPACE, spaces.Dict(text=spaces.Discrete(4), seen=SPACE, grey=spaces.Box(0, 1, (9, 9)))]
+)
+def test_colours_trade_places_and_nothing_else_changes(space):
+    encoder = observation_encoder(to_json(space), 8, (4,))
+    assert has_colours(encoder) and not has_colours(observation_encoder(to_json(spaces.Discrete(4)), 8, (4,)))
+    batch = [space.sample() for _ in range(6)]
+    rows = torch_rows(space, batch)
+    orders = set()
+    for seed in range(40):
+        changed = recoloured(encoder, rows, torch.Generator().manual_seed(seed))
+        if isinstance(space, spaces.Dict):
+            assert all(changed[key] is rows[key] for key in ("text", "grey"))
+        one, other = (part["seen"] if isinstance(space, spaces.Dict) else part for part in (rows, changed))
+        order = tuple(int(np.argmax([torch.equal(other[..., i], one[..., j]) for j in range(3)])) for i in range(3))
+        assert torch.equal(other, one[..., list(order)])
+        orders.add(order)
+    assert len(orders) == 6, "every order comes up"
+
+
+def torch_rows(space, batch):
+    if isinstance(space, spaces.Dict):
+        return {key: torch_rows(part, [row[key] for row in batch]) for key, part in space.items()}
+    return torch.from_numpy(np.stack([np.asarray(row) for row in batch]))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_there_must_be_colours_to_trade_places(pictures):
+    grey = Trajectories(**{**vars(pictures), "observations": np.asarray(pictures.observations)[..., :1],
+                           "observation_space": spaces.Box(0, 255, (20, 24, 1), np.uint8)})  # fmt: skip
+    with pytest.raises(ValueError, match="recolour=True needs pictures of three colours"):
+        Secret(recolour=True, steps=5, filters=(4,), device="cpu").fit(grey)

@@ -23,15 +23,16 @@ def adapt(
     learning_rate: float | None = None,
     batch_size: int = 128,
     zero_weight: float | None = None,
+    recolour: bool | None = None,
     seed: int | None = None,
     progress: bool | None = None,
 ) -> Secret:
     """A copy of a fitted model, trained a little further on the rewards of target trajectories.
 
     A model that reads (observation, action) pairs reads them wrongly where actions have come to mean something else;
-    a few hundred updates put that right. ``learning_rate``, ``seed`` and ``zero_weight``, of rewards of 0 in the loss,
-    are those of the model unless given. The model itself is left as it is. ``report`` and ``queries`` of the copy are
-    of the target.
+    a few hundred updates put that right. ``learning_rate``, ``recolour``, ``seed`` and ``zero_weight``, of rewards of 0
+    in the loss, are those of the model unless given. The model itself is left as it is. ``report`` and ``queries`` of
+    the copy are of the target.
     """
     if secret.report is None:
         raise NotFittedError("there is nothing to adapt yet: call fit, or Secret.load")
@@ -47,6 +48,7 @@ def adapt(
         warmup=steps // 10,
         evaluate_every=max(1, steps // _LOOKS),
         restarts=0,
+        recolour=secret.training_options.recolour if recolour is None else recolour,
     )
     adapted = Secret.of(secret, options, secret.seed if seed is None else seed)
     with progress_bar(progress, "updates") as tick:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 Spec = Mapping[str, Any]
 _ALIGNED = 8  # the matrix units of a GPU want rows of a multiple of so many numbers
+_COLOURS = 3  # channels of a picture in colour
 _LARGE_IMAGE = 12  # sides from here on are halved by each convolution
 
 
@@ -190,6 +191,23 @@ class JoinedEncoder(nn.Module):
         """Nest of (rows, ...) -> (rows, units)"""
         encoded = [encoder(rows[key]) for key, encoder in zip(self.keys, self.encoders, strict=True)]
         return torch.relu(self.dense(torch.cat(encoded, 1)))
+
+
+def has_colours(module: nn.Module) -> bool:
+    """Whether an observation encoder reads pictures of three colours."""
+    return any(isinstance(part, ImageEncoder) and part.channels == _COLOURS for part in module.modules())
+
+
+def recoloured(module: nn.Module, rows: Any, generator: torch.Generator) -> Any:
+    """What an observation encoder reads, with the colours of its pictures in a random order, the same in all rows."""
+    order = torch.rand(_COLOURS, generator=generator, device=generator.device).argsort()
+    return _reordered(module, rows, order)
+
+
+def _reordered(module: nn.Module, rows: Any, order: Tensor) -> Any:
+    if isinstance(module, JoinedEncoder):
+        return {k: _reordered(part, rows[k], order) for k, part in zip(module.keys, module.encoders, strict=True)}
+    return rows[..., order] if isinstance(module, ImageEncoder) and module.channels == _COLOURS else rows
 
 
 def standardise(module: nn.Module, rows: Any) -> None:

@@ -79,6 +79,9 @@ class TrainingOptions:
     """New initialisations where a reward class is never predicted, or the past does not help."""
     looking_cost: float = 0.1
     """Price of attention to steps instead of the sink, once predictions work: it sharpens credit."""
+    recolour: bool = False
+    """Red, green and blue of pictures trade places at random in each update: for tasks in which things of one colour
+    belong together, whichever it is."""
     compile: bool = False
     """Let PyTorch fuse the small kernels of an update on a GPU: about twice as fast, after compiling for a while."""
 

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from secret_rl.credit.encoders import has_colours, recoloured
 from secret_rl.credit.measures import Confusion
 from secret_rl.credit.model import Dropout, RewardPredictor, weighted_loss
 from secret_rl.credit.options import CLASSES, TrainingOptions
@@ -46,6 +47,11 @@ class Trainer:
         seed: int,
         device: torch.device,
     ) -> None:
+        if options.recolour and not has_colours(model.observation_encoder):
+            raise ValueError(
+                "recolour=True needs pictures of three colours, (height, width, 3), and these observations hold none: "
+                "leave it out"
+            )
         self.model = model.to(device)
         self.tokens, self.episodes, self.options, self.seed, self.device = tokens, episodes, options, seed, device
         self.class_weights = torch.tensor(class_weights, device=device)
@@ -125,7 +131,10 @@ class Trainer:
         shift = torch.randint(
             self.model.options.max_position_shift + 1, (len(batch.index),), generator=generator, device=self.device
         )
-        tokens = self.model.encode(batch.observations, batch.actions, dropout)
+        observations = batch.observations
+        if self.options.recolour:
+            observations = recoloured(self.model.observation_encoder, observations, generator)
+        tokens = self.model.encode(observations, batch.actions, dropout)
         prediction = self.model(tokens, batch.index, shift, dropout)
         return weighted_loss(prediction, batch.classes, batch.lengths, self.class_weights, self._looking_cost)
 
