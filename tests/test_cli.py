@@ -205,6 +205,9 @@ def test_potential_and_learn_are_the_library_calls(tmp_path, capsys, monkeypatch
     assert main(["potential", "target", "--out", "v.json", "--kind", "value", "--discount", "0.9"]) == 0
     value = srl.estimate_potential(data, kind="value", discount=0.9)
     assert srl.TablePotential.load("v.json").values == value.values
+    assert main(["potential", "target", "--out", "b.json", "--kind", "mixed", "--model", "m.safetensors", *cpu]) == 0
+    mixed = srl.estimate_potential(data, secret.attribute(data, needing_past=True), "mixed")
+    assert srl.TablePotential.load("b.json").values == mixed.values
     adapting = ["potential", "target", "--out", "a.json", "--model", "m.safetensors", "--adapt", "12", *cpu]
     assert main(adapting) == 0
     adapted = srl.adapt(srl.Secret.load("m.safetensors"), data, steps=12).attribute(data)
