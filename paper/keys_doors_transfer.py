@@ -169,15 +169,16 @@ def _time(content: Mapping[str, Any], window: int) -> int | None:
 
 
 def _rates(content: Mapping[str, Any], window: int) -> NDArray[np.float64]:
-    """(episodes,) the share of goals among the last ``window`` episodes up to each, or all while there are fewer."""
-    total = np.concatenate([[0], np.cumsum(np.asarray(content["goals"], np.float64))])
-    ends = np.arange(1, len(total))
-    first = np.maximum(ends - window, 0)
-    return np.asarray((total[ends] - total[first]) / (ends - first))
+    """(episodes,) goals among the last ``window`` episodes up to each, over ``window``.
+
+    So those to come count as failures: the first to end are those that reach the goal, and all of them do.
+    """
+    total = np.cumsum(np.asarray(content["goals"], np.float64))
+    return np.asarray((total - np.concatenate([np.zeros(window), total])[: len(total)]) / window)
 
 
 def curve(content: Mapping[str, Any], steps: int, window: int) -> NDArray[np.float64]:
-    """(points,) the goal rate every SPACING steps, 0 before any episode is over; it stays where a run was ended."""
+    """(points,) the goal rate every SPACING steps; it stays where a run was ended."""
     at = np.arange(0, steps + 1, SPACING)
     rates = np.concatenate([[0.0], _rates(content, window)])
     return np.asarray(rates[np.searchsorted(content["steps"], at, side="right")])
@@ -228,7 +229,8 @@ def table(result: TransferResult) -> Path:
         "tables over the cell of 50 units and the held key, made from "
         f"{result.panels[0].study.target_trajectories:,} trajectories of a wanderer on the map; *learned pending*: the "
         "same credit, from pictures alone; *OnlineCredit*: no trajectory of the map; *known way*: not a method but a "
-        "ceiling, what the best way through the map would still earn, made with the truth about keys and doors."
+        "measure for them, what the best way through the map would still earn, made with the truth about keys and "
+        "doors."
     )
     return records.write_page(RESULTS / f"{result.name}.md", "In-domain transfer in 3D", note, sections, record)
 

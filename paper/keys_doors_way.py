@@ -1,4 +1,4 @@
-"""A ceiling for shaping in 3D: the potential of who knows the way, made with the truth and without credit."""
+"""What shaping in 3D is measured by: the potential of who knows the way, made with the truth and without credit."""
 
 import json
 from collections.abc import Mapping
