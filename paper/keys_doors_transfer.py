@@ -19,6 +19,7 @@ from paper.keys_doors_study import DEVELOPMENT_MAPS, WORLD, Condition, Files, St
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer
 from secret_rl.evaluation import Bootstrap, Estimate, LearningCurves, difference, median_time, ratio, share_reached
+from secret_rl.shaping import TablePotential
 
 RATE = 0.8  # of goals among the last WINDOW training episodes of all actors together
 WINDOW = 25  # more, and its first filling, of episodes that are long at first, would take most of the time
@@ -141,12 +142,25 @@ def _gathered(panel: Panel) -> dict[str, Any] | None:
         for (condition, number, seed), content in there
     ]  # fmt: skip
     targets = [target_of(study, files, number) for number in range(study.maps)]
+    for number, target in enumerate(targets):
+        if target is not None:
+            target["mixed_from_value"] = _mixed_from_value(panel, number)
     return {
         "label": panel.label, "settings": _settings(panel),
         "machine": "; ".join(sorted({content["machine"] for _, content in there})),
         "targets": [target and {k: v for k, v in target.items() if k != "settings"} for target in targets],
         "runs": runs, "missing": len(found) - len(there),
     }  # fmt: skip
+
+
+def _mixed_from_value(panel: Panel, number: int) -> float | None:
+    """How far *mixed* lies from *value* over the states of a map: the mean distance over the mean value."""
+    made = {c.potential: panel.files.potential(c, number) for c in panel.study.conditions}
+    paths = [made.get(kind) for kind in ("value", "mixed")]
+    if not all(path is not None and path.is_file() for path in paths):
+        return None
+    value, mixed = (TablePotential.load(path).values for path in paths if path is not None)
+    return sum(abs(mixed[state] - value[state]) for state in value) / sum(abs(v) for v in value.values())
 
 
 def _settings(panel: Panel) -> dict[str, Any]:
@@ -289,14 +303,15 @@ def _targets_told(entry: Mapping[str, Any]) -> list[str]:
     lines = [
         "The target trajectories:",
         "",
-        "| map | steps | to the goal | rewards predicted |",
-        "| --- | --- | --- | --- |",
+        "| map | steps | to the goal | rewards predicted | *mixed* from *value* |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for number, target in enumerate(entry["targets"]):
         if target is not None:
-            covered = f"{target['coverage']:.1%}" if "coverage" in target else ""
-            lines.append(f"| {number} | {target['steps']:,} | {target['goals']:.1%} | {covered} |")
-    return [*lines, ""]
+            shares = [target.get("coverage"), target.get("mixed_from_value")]
+            told = " | ".join("" if share is None else f"{share:.1%}" for share in shares)
+            lines.append(f"| {number} | {target['steps']:,} | {target['goals']:.1%} | {told} |")
+    return [*lines, "", "*mixed* from *value*: their mean distance over the states, over the mean of *value*.", ""]
 
 
 def figures(result: TransferResult) -> list[Path]:
