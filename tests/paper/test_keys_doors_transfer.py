@@ -126,6 +126,12 @@ def test_tables_are_over_cells_and_held_keys_and_on_the_scale_of_the_rewards(tin
         assert {tuple(state) for state in visited} <= set(table._values)
     value = TablePotential.load(tiny.files.potential(conditions[0], 0))
     assert 1 < max(value._values.values()) <= 6  # doors pay 1 and the goal 5
+    panel, mixed = replace(tiny, study=study), next(c for c in conditions if c.label == "mixed")
+    twice = TablePotential({state: 2 * worth for state, worth in value.values.items()})
+    for table, apart in ((value, 0.0), (twice, 1.0)):
+        table.save(tiny.files.potential(mixed, 0))
+        assert keys_doors_transfer._mixed_from_value(panel, 0) == pytest.approx(apart)
+    assert keys_doors_transfer._mixed_from_value(tiny, 1) is None, "nothing was made for that map"
 
 
 def test_the_known_way_is_worth_more_at_every_turn_of_a_solution(tiny):
