@@ -1,5 +1,6 @@
 """Collecting: a function of its seed, whatever the workers, the blocks and the interruptions."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -309,6 +310,27 @@ def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop
         assert file.read_bytes() == (out / file.name).read_bytes(), file.name
     assert not partial.exists()
     assert srl.Trajectories.load(out, verify=True).equals(resumed)
+
+
+def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, monkeypatch):
+    options = {"seed": 3, "env_options": {"desc": ("SFF", "FHF", "FFG")}}  # JSON has no tuples
+    monkeypatch.setattr(collecting, "_SECONDS_BETWEEN_COMMITS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(sources.EnvSource, "blocks", _two_blocks_only(sources.EnvSource.blocks))
+        with pytest.raises(KeyboardInterrupt):
+            srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
+    assert (tmp_path / "data.partial").is_dir()
+    resumed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
+    undisturbed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "undisturbed", **options)
+    assert resumed.equals(undisturbed)
+
+
+def _two_blocks_only(blocks):
+    def cut(self, selection):
+        yield from itertools.islice(blocks(self, selection), 2)
+        raise KeyboardInterrupt
+
+    return cut
 
 
 def test_collecting_to_disk_stays_within_bounded_memory(tmp_path):

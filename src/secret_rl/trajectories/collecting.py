@@ -1,5 +1,6 @@
 """``collect``: a policy and an environment become trajectories."""
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -185,7 +186,7 @@ def _on_disk(
 
 def _take_up(writer: StoreWriter, selection: Selection, meta: dict[str, Any]) -> None:
     """Go on where an interrupted collection stopped."""
-    before = writer.progress["meta"]
+    before, meta = writer.progress["meta"], json.loads(json.dumps(meta))  # a tuple comes back as a list
     if before != meta:
         changed = sorted(key for key in before.keys() | meta.keys() if before.get(key) != meta.get(key))
         raise StoreError(
