@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,7 @@ def result(quick: bool) -> Result:
         source, held_out = Maps("wanderer", 60, SOURCE, small), Maps("wanderer", 20, DEVELOPMENT, small)
         return Result("keys_doors_credit-quick", [Task("2x2", source, held_out, options)], seeds=1)
     by_ppo, held_out_by_ppo = Maps("ppo", 4_000, SOURCE, AS_LEARNED), Maps("ppo", 500, HELD_OUT, AS_LEARNED)
+    more_by_ppo = replace(by_ppo, episodes=10_000)
     return Result(
         "keys_doors_credit",
         [
@@ -138,6 +139,7 @@ def result(quick: bool) -> Result:
             ),
             Task("2x2-ppo", by_ppo, held_out_by_ppo, {**HARDER, "restarts": 0}),
             Task("2x2-adapted", by_ppo, held_out_by_ppo, ADAPTING, adapts="2x2"),
+            Task("2x2-adapted-more", more_by_ppo, held_out_by_ppo, ADAPTING, adapts="2x2"),
         ],
         seeds=3,
     )

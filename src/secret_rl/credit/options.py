@@ -81,7 +81,7 @@ class TrainingOptions:
     """Price of attention to steps instead of the sink, once predictions work: it sharpens credit."""
     recolour: bool = False
     """Red, green and blue of pictures trade places at random in each update: for tasks in which things of one colour
-    belong together, whichever it is."""
+    belong together, whichever it is. It takes more updates to learn all colours than those that occur."""
     compile: bool = False
     """Let PyTorch fuse the small kernels of an update on a GPU: about twice as fast, after compiling for a while."""
 
