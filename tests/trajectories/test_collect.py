@@ -320,6 +320,9 @@ def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, m
         with pytest.raises(KeyboardInterrupt):
             srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
     assert (tmp_path / "data.partial").is_dir()
+    other = {**options, "env_options": {"desc": np.array([list("SFF"), list("FFG")], dtype="c")}}  # nor arrays
+    with pytest.raises(srl.StoreError, match="unfinished collection with another env_options"):
+        srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **other)
     resumed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
     undisturbed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "undisturbed", **options)
     assert resumed.equals(undisturbed)

@@ -186,7 +186,7 @@ def _on_disk(
 
 def _take_up(writer: StoreWriter, selection: Selection, meta: dict[str, Any]) -> None:
     """Go on where an interrupted collection stopped."""
-    before, meta = writer.progress["meta"], json.loads(json.dumps(meta))  # a tuple comes back as a list
+    before, meta = writer.progress["meta"], json.loads(json.dumps(meta, default=str))  # a tuple comes back as a list
     if before != meta:
         changed = sorted(key for key in before.keys() | meta.keys() if before.get(key) != meta.get(key))
         raise StoreError(
