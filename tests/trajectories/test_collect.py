@@ -302,7 +302,7 @@ def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop
     assert partial.is_dir()
     with (partial / "rewards.npy").open("ab") as file:
         file.write(b"half-written rows after the last commit")
-    with pytest.raises(srl.StoreError, match="unfinished collection with another seed"):
+    with pytest.raises(srl.FileFormatError, match="unfinished collection with another seed"):
         srl.collect(env, episodes, seed=9, success_share=0.01, out=out)
     resumed = srl.collect(env, episodes, seed=8, success_share=0.01, out=out)
     srl.collect(env, episodes, seed=8, success_share=0.01, out=tmp_path / "undisturbed")
@@ -321,7 +321,7 @@ def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, m
             srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
     assert (tmp_path / "data.partial").is_dir()
     other = {**options, "env_options": {"desc": np.array([list("SFF"), list("FFG")], dtype="c")}}  # nor arrays
-    with pytest.raises(srl.StoreError, match="unfinished collection with another env_options"):
+    with pytest.raises(srl.FileFormatError, match="unfinished collection with another env_options"):
         srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **other)
     resumed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
     undisturbed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "undisturbed", **options)
