@@ -38,7 +38,7 @@ def sb3_envs(
 
     An environment that is registered with a vector form of its own, which can reset within the step, goes through
     ``GymnasiumVecEnv``; any other through ``DummyVecEnv``. What they give is the same. ``seed`` counts from the next
-    reset: environment ``i`` gets ``seed + i``, and the action space a stream of its own. There is no ``Monitor`` inside.
+    reset: environment ``i`` gets ``seed + i``, the action space a stream of its own. There is no ``Monitor`` inside.
 
     >>> import numpy as np
     >>> envs = sb3_envs("secret_rl/Triggers-v0", 256, seed=0, env_options={"window": None})
