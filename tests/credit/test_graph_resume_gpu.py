@@ -1,4 +1,4 @@
-"""On a GPU, where an update is a CUDA graph: training that stops and goes on ends with the same weights, bit for bit."""
+"""On a GPU an update is a CUDA graph: training that stops and goes on ends with the same weights, bit for bit."""
 
 import numpy as np
 import pytest
