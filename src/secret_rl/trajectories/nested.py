@@ -43,7 +43,7 @@ def rows_differ(nest: Any, other: Any) -> NDArray[np.bool_]:
         found.append(unequal.reshape(len(one), -1).any(1))
 
     map_arrays(compare, nest, other)
-    return np.logical_or.reduce(found)
+    return np.asarray(np.logical_or.reduce(found))
 
 
 def named_arrays(name: str, nest: Nest) -> Iterator[tuple[str, Array]]:

@@ -216,7 +216,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         newest = (self.pos - 1) % self.buffer_size
         led_to = map_arrays(lambda array: array[newest], self.next_observations)
         now = map_arrays(lambda kept, new: np.asarray(new, kept.dtype).reshape(kept.shape), led_to, observations)
-        return (self.dones[newest] > 0) | rows_differ(led_to, now)
+        return np.asarray((self.dones[newest] > 0) | rows_differ(led_to, now))
 
     def _catch_up(self, shaping: StoredShaping, length: int, begins: NDArray[np.bool_]) -> None:
         """Show a shaping the newest steps, so that it knows the episodes that go on; ``begins``: (rows, envs)."""
