@@ -20,7 +20,7 @@ import secret_rl as srl
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.trajectories import TooFewSuccessesError, collecting, sources
 from secret_rl.trajectories.selection import Selection
-from secret_rl.trajectories.sources import episode_seeds
+from secret_rl.trajectories.sources import episode_seeds, first_vector_seed
 
 ID = "secret_rl/Triggers-v0"
 
@@ -235,7 +235,7 @@ def test_vector_episodes_are_those_of_the_single_env(mode):
     data = srl.collect(envs, 12, lambda o: np.full(3, 1), seed=4)
     for number, episode in enumerate(data):
         env = TriggersEnv(triggers=1, max_steps=9)
-        observation, info = env.reset(seed=4 + number % 3)
+        observation, info = env.reset(seed=first_vector_seed(4) + number % 3)
         for _ in range(number // 3):
             observation, info = env.reset()
         for t in range(len(episode)):

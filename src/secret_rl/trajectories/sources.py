@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from secret_rl.processes import worker_pool
+from secret_rl.seeding import policy_seed
 from secret_rl.trajectories.building import EpisodeBuilder, pack
 from secret_rl.trajectories.nested import map_arrays, named_arrays
 from secret_rl.trajectories.policies import Policy, as_policy
@@ -63,6 +64,14 @@ def episode_seeds(seed: int, first: int, count: int) -> NDArray[np.uint64]:
     keys = np.random.SeedSequence(seed).generate_state(2)
     numbers = np.arange(first, first + count, dtype=np.uint64).astype(np.uint32)
     return (_scatter(_scatter(numbers ^ keys[0]) + keys[1])).astype(np.uint64)
+
+
+def first_vector_seed(seed: int) -> int:
+    """The seed of the first sub-env of a vector env; the others count on from there.
+
+    Not ``seed`` itself: sub-envs 1, 2, ... of seed 0 would be sub-envs 0, 1, ... of seed 1.
+    """
+    return int(episode_seeds(seed, 0, 1)[0]) >> 1  # room to count on within 32 bits
 
 
 def _scatter(x: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -200,7 +209,7 @@ class _Roller:
 
     def _roll(self, seed: int) -> dict[str, Any]:
         observation, info = self._env.reset(seed=seed)
-        self._policy.begin(seed)
+        self._policy.begin(policy_seed(seed))
         episode = EpisodeBuilder(observation, info, self._annotations, seed)
         while not episode.over:
             action = self._policy.act(observation)
@@ -260,8 +269,9 @@ class VectorSource:
     def _play(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Step for ever, giving each episode as it ends."""
         envs = self._envs
-        observations, infos = envs.reset(seed=self._seed)
-        self._policy.begin(self._seed)
+        first = first_vector_seed(self._seed)
+        observations, infos = envs.reset(seed=first)
+        self._policy.begin(policy_seed(first))
         current: list[EpisodeBuilder | None] = [
             EpisodeBuilder(_row(observations, i), _row_info(infos, i), self._annotations) for i in range(envs.num_envs)
         ]
