@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -149,9 +150,10 @@ def _in_memory(
     source: Source, selection: Selection, meta: dict[str, Any], tick: Callable[[Selection], None]
 ) -> Trajectories:
     parts = []
-    for block in source.blocks(selection):
-        parts.append(block)
-        tick(selection)
+    with closing(source.blocks(selection)) as blocks:
+        for block in blocks:
+            parts.append(block)
+            tick(selection)
     return Trajectories.concatenate(parts).with_meta(**meta, drawn=selection.drawn)
 
 
@@ -169,14 +171,15 @@ def _on_disk(
     tick(selection)
     committed = time.monotonic()
     try:
-        for block in source.blocks(selection):
-            writer.append(block)
-            tick(selection)
-            # A block may hold only part of a selection: commit when all that was chosen is written.
-            whole = source.resumable and writer.episodes == selection.kept
-            if whole and time.monotonic() - committed >= _SECONDS_BETWEEN_COMMITS:
-                writer.commit(meta=meta, successes=selection.successes, drawn=selection.drawn)
-                committed = time.monotonic()
+        with closing(source.blocks(selection)) as blocks:
+            for block in blocks:
+                writer.append(block)
+                tick(selection)
+                # A block may hold only part of a selection: commit when all that was chosen is written.
+                whole = source.resumable and writer.episodes == selection.kept
+                if whole and time.monotonic() - committed >= _SECONDS_BETWEEN_COMMITS:
+                    writer.commit(meta=meta, successes=selection.successes, drawn=selection.drawn)
+                    committed = time.monotonic()
         writer.finish(out, {**meta, "drawn": selection.drawn}, overwrite)
     except BaseException:
         writer.release() if writer.progress else writer.discard()
