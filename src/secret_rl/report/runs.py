@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from secret_rl.credit.diagnosis import FitReport
 from secret_rl.evaluation import CreditQuality, LearningCurves
 from secret_rl.report.record import RECORD, folder_of, read_record
+from secret_rl.text import printable
 
 if TYPE_CHECKING:
     from secret_rl.agents.sb3 import DeepCurve
@@ -50,16 +51,11 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
     """Every run, under a name of its own."""
     runs: list[Run] = []
     for path in paths:
-        name = printable(str(path))
+        name = printable(path)
         if any(run.name == name for run in runs):
             raise ValueError(f"{name} is named twice: name each run once")
         runs.append(_load(path, name))
     return runs
-
-
-def printable(text: str) -> str:
-    """Text with a mark in place of what cannot be printed."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _load(path: Path, name: str) -> Run:
