@@ -282,13 +282,13 @@ def test_a_folder_of_another_training_is_refused(tmp_path):
 
     with pytest.raises(InterruptedError):
         go("one")
-    with pytest.raises(FileFormatError, match="nothing of 72 steps"):
+    with pytest.raises(ResumeError, match="nothing of 72 steps"):
         go("other")
     (tmp_path / "one").rename(tmp_path / "two")
-    with pytest.raises(FileFormatError, match="first was 10, now 20"):
+    with pytest.raises(ResumeError, match="first was 10, now 20"):
         go("two", first=20)
     go("two")
-    with pytest.raises(FileFormatError, match="cannot be kept in a folder"):
+    with pytest.raises(TypeError, match="cannot be kept in a folder"):
         train(
             sb3.DQN, TRIGGERS, 150, env_options=MAZE, discount=0.9,
             callback=OnlineSecretCallback(marked(), folder=tmp_path / "three"), **REPLAYED,

@@ -6,7 +6,7 @@ between change nothing.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack
@@ -38,7 +38,7 @@ class Source(Protocol):
 
     resumable: bool
 
-    def blocks(self, selection: Selection) -> Iterator[Trajectories]:
+    def blocks(self, selection: Selection) -> Generator[Trajectories, None, None]:
         """Kept episodes, from draw ``selection.drawn`` on, until the selection is complete."""
 
 
@@ -94,7 +94,7 @@ class CompiledSource:
         self._seed, self._workers = seed, workers
         self._block = int(np.clip(_BLOCK_BYTES // self._episodes.bytes_per_episode, 1, 4096))
 
-    def blocks(self, selection: Selection) -> Iterator[Trajectories]:
+    def blocks(self, selection: Selection) -> Generator[Trajectories, None, None]:
         """Scan for outcomes if a share is asked for, then write down what is kept."""
         with ThreadPoolExecutor(self._workers) as pool:
             while not selection.complete:
@@ -141,7 +141,7 @@ class EnvSource:
         self._roller = _Roller(env, as_policy(policy, env), annotations, max_episode_steps)
         self._settings = (annotations, max_episode_steps)
 
-    def blocks(self, selection: Selection) -> Iterator[Trajectories]:
+    def blocks(self, selection: Selection) -> Generator[Trajectories, None, None]:
         """Roll out episodes in the order of their draws and keep what the selection wants."""
         if selection.complete:  # an interrupted collection that lacked its last touch only
             return
@@ -159,9 +159,6 @@ class EnvSource:
                     f"a worker process died ({self._workers} were asked for). Workers import the main script: put "
                     'the call under if __name__ == "__main__":, or use workers=1 to see the error itself'
                 ) from broken
-            finally:
-                if pool is not None:
-                    pool.shutdown(wait=False, cancel_futures=True)  # draws beyond the last one kept
 
     def _rolled(self, pool: Executor | None, selection: Selection) -> Iterator[list[dict[str, Any]]]:
         """Draws in their order, a task at a time; so many are under way at once that memory is bounded."""
@@ -245,7 +242,7 @@ class VectorSource:
         self._policy = as_policy(policy, envs)
         self._mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
 
-    def blocks(self, selection: Selection) -> Iterator[Trajectories]:
+    def blocks(self, selection: Selection) -> Generator[Trajectories, None, None]:
         """Episodes in the order (round, sub-env)."""
         envs = self._envs
         waiting: dict[tuple[int, int], dict[str, Any]] = {}
