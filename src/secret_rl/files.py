@@ -28,7 +28,7 @@ from secret_rl.version import VERSION
 
 Arrays = dict[str, NDArray[Any]]
 
-_ABOUT = "secret_rl"  # entry of a safetensors file's metadata that holds our JSON
+_METADATA, _ABOUT = "__metadata__", "secret_rl"  # where a safetensors file holds our JSON
 _MOST_VALUES = 500_000  # of a JSON header: Python takes up to 72 bytes for each
 _MOST_BYTES = 16 << 20  # of a JSON header
 _CHUNK = 1 << 22
@@ -66,21 +66,24 @@ class FileFormat:
             raise
         except Exception as broken:  # also MemoryError and RecursionError, which hostile files aim at
             reason = str(broken) if type(broken) is ValueError else f"{type(broken).__name__}: {broken}"
-            reason = printable(reason[:_LONGEST_REASON])
+            reason = printable(" ".join(reason.split())[:_LONGEST_REASON])
             raise FileFormatError(f"{path} cannot be read as {self.name!r}: {reason}; {self.remedy}") from broken
 
     def write_json(self, path: str | Path, content: Mapping[str, Any]) -> Path:
         """Write a JSON document, whole or not at all."""
         path = Path(path)
         document = self._sealed(content)
-        replace_text(path, json.dumps(document, indent=None if self.large else 1, allow_nan=False) + "\n")
+        replace_text(path, json.dumps(document, indent=None if self.large else 1) + "\n")
         return path
 
     def read_json(self, path: str | Path) -> dict[str, Any]:
         """The content of a document that ``write_json`` wrote."""
         path = Path(path)
-        with self.reading(path):
-            return self._unsealed(parse_json(path.read_bytes(), large=self.large))
+        with self.reading(path), path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _MOST_BYTES and not self.large:
+                raise ValueError(f"it has {size:,} bytes, more than it should")
+            return self._unsealed(parse_json(file.read(), large=self.large))
 
     def write_arrays(
         self, path: str | Path, about: Mapping[str, Any], arrays: Mapping[str, Any], *, finite: bool = True
@@ -89,13 +92,15 @@ class FileFormat:
         path = Path(path)
         ordered = {name: np.asarray(array, order="C") for name, array in sorted(arrays.items())}
         for name, array in ordered.items():
+            if name == _METADATA:
+                raise ValueError(f"an array cannot be called {name!r}: {path} is not written")
             if array.dtype not in _NAMES:
                 raise TypeError(f"{name} has dtype {array.dtype}, which {path} cannot hold: expected numbers or bools")
             if finite and not _is_finite(array):
                 raise ValueError(f"{name} holds NaN or infinite numbers: {path} is not written")
         checksums = {name: _array_checksum(array) for name, array in ordered.items()}
         document = self._sealed({**about, "arrays": checksums})
-        header: dict[str, Any] = {"__metadata__": {_ABOUT: json.dumps(document, allow_nan=False)}}
+        header: dict[str, Any] = {_METADATA: {_ABOUT: json.dumps(document)}}
         end = 0
         for name, array in ordered.items():
             header[name] = {
@@ -115,7 +120,7 @@ class FileFormat:
         path = Path(path)
         with self.reading(path), path.open("rb") as file:
             header, size = _read_header(file)
-            metadata = header.pop("__metadata__", None)
+            metadata = header.pop(_METADATA, None)
             if not isinstance(metadata, dict) or not isinstance(metadata.get(_ABOUT), str):
                 raise ValueError("it is a safetensors file of something else")
             about = self._unsealed(parse_json(metadata[_ABOUT].encode()))
@@ -133,8 +138,10 @@ class FileFormat:
     def _sealed(self, content: Mapping[str, Any]) -> dict[str, Any]:
         document = {"format": self.name, "version": self.version, "library": VERSION, **content}
         try:
+            # As it will be read: JSON makes text of keys, and lists of tuples.
+            document = parse_json(json.dumps(document, allow_nan=False).encode(), large=self.large)
             return {**document, "crc32": checksum(document)}
-        except (TypeError, ValueError) as bad:
+        except (TypeError, ValueError, RecursionError) as bad:
             raise ValueError(f"cannot write {self.name}: {bad}; meta and options must be JSON values") from bad
 
     def _unsealed(self, document: Any) -> dict[str, Any]:

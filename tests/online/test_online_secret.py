@@ -270,10 +270,9 @@ def test_what_was_learned_is_saved_and_read_back(pulled, tmp_path):
     ("change", "reason"),
     [
         (lambda state: state.pop("options"), "KeyError: 'options'"),
-        (lambda state: state.update(options=[]), "another first"),
+        (lambda state: state.update(options=3), "TypeError: 'int' object is not iterable"),
         (lambda state: state.update(seen=-1), "-1 is not a whole number"),
         (lambda state: state.update(fits="1"), "'1' is not a whole number"),
-        (lambda state: state.update(kind="Nonsense"), None),  # the file of the potential says what it is
         (lambda state: state.update(secret=False, kind="OnlineCredit"), "online credit without its model"),
         (lambda state: state.update(history=[{}]), "KeyError: 'history_gain'"),
         (lambda state: state["history"][0].update(seconds=True), "True is not a finite number"),
@@ -284,11 +283,7 @@ def test_a_state_that_says_something_else_is_refused(pulled, tmp_path, change, r
     path = save_state(pulled[1], tmp_path, 30)
     change_json(path / "online.json", change)
     new = OnlineSecret("pending", first=150, last=150, secret_options=SMALL_FIT)
-    if reason is None:
-        load_state(new, tmp_path, 30)
-        assert type(new.present) is type(pulled[1].present)
-        return
-    with pytest.raises((FileFormatError, ResumeError), match=reason):
+    with pytest.raises(FileFormatError, match=rf"online\.json cannot be read as .*{reason}.*; choose another folder"):
         load_state(new, tmp_path, 30)
 
 

@@ -288,11 +288,14 @@ def spoiled(folder, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"settings": 5}, "damaged"),
-        ({"fit": {"steps": 3}}, "damaged"),
-        ({"quality": {"test": {"precision": 1}}}, "damaged"),
-        ({"data": {"episodes": 3}}, "damaged"),
-        ({"comparison": {}}, "damaged"),
+        ({"settings": 5}, "run.json cannot be read as 'secret-rl run': AttributeError: 'int' object"),
+        ({"fit": {"steps": 3}}, "run.json cannot be read as 'secret-rl run': KeyError: 'class_weights'"),
+        (
+            {"quality": {"test": {"precision": 1}}},
+            "run.json cannot be read as 'secret-rl run': KeyError: 'concentration'",
+        ),
+        ({"data": {"episodes": 3}}, "run cannot be read as 'secret-rl run': KeyError: 'steps'"),
+        ({"comparison": {}}, "run cannot be read as 'secret-rl run': KeyError: 'conditions'"),
         ({"version": 99}, "format version 99"),
         ({"curves": "nothing.safetensors"}, "nothing.safetensors"),
         ({"curves": "run.json"}, "run.json cannot be read as 'secret-rl learning curves'"),
@@ -307,6 +310,15 @@ def test_what_cannot_be_read_is_refused_and_an_older_page_is_kept(tmp_path, chan
         write_report([folder], out)
     assert out.read_text() == "an older page"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "run"]
+
+
+def test_a_record_that_was_changed_afterwards_is_refused(tmp_path):
+    path = learned(tmp_path / "run") / "run.json"
+    path.write_text(path.read_text().replace("Maze-v0", "Maze-v1"))
+    with pytest.raises(
+        FileFormatError, match=r"run\.json cannot be read as 'secret-rl run': it does not match its check"
+    ):
+        write_report([tmp_path / "run"], tmp_path / "r.html")
 
 
 def test_folders_without_anything_to_report(tmp_path):

@@ -1,14 +1,15 @@
 """An unfinished fit on disk: tensors in safetensors files, everything else in one JSON file that names them."""
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from secret_rl.atomic import Lock, folder_lock, sweep_folder
-from secret_rl.files import FileFormat, check_same, whole_number
+from secret_rl.atomic import InUseError, Lock, folder_lock, sweep_folder
+from secret_rl.files import FileFormat, ResumeError, check_same, whole_number
 
 _STATE = "state.json"
 _REMEDY = "delete the folder and fit again"
@@ -66,6 +67,10 @@ class Checkpoint:
             _, arrays = _TENSORS.read_arrays(path, finite=False)
             return {key: torch.from_numpy(array) for key, array in arrays.items()}
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Whatever the state leads to in the block becomes a ``FileFormatError``."""
+        return _FORMAT.reading((self.folder or Path()) / _STATE)
+
     def _read(self, path: Path) -> dict[str, Any]:
         state = _FORMAT.read_json(path)
         with _FORMAT.reading(path):
@@ -79,12 +84,16 @@ class Checkpoint:
             self._lock.release()
 
     def discard(self) -> None:
-        """What came of the fit is safe elsewhere: leave nothing behind."""
-        if self.folder is None or not self.folder.is_dir():
+        """What came of the fit is safe elsewhere: leave nothing behind. What another fit has put there stays."""
+        if self.folder is None or not (self.folder / _STATE).is_file():
             return
-        sweep_folder(self.folder)
-        for path in (self.folder / _STATE, *self.folder.glob("checkpoint-*.safetensors")):
-            path.unlink(missing_ok=True)
-        self.close()
+        try:
+            with folder_lock(self.folder):
+                if self._read(self.folder / _STATE) == self.state:
+                    for path in (self.folder / _STATE, *self.folder.glob("checkpoint-*.safetensors")):
+                        path.unlink(missing_ok=True)
+                    sweep_folder(self.folder)
+        except (InUseError, ResumeError):
+            return
         if not any(self.folder.iterdir()):
             self.folder.rmdir()

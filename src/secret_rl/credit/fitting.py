@@ -3,7 +3,7 @@
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -26,11 +26,13 @@ from secret_rl.credit.options import (
 )
 from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
 from secret_rl.credit.training import Trainer
-from secret_rl.files import plain
+from secret_rl.files import finite_number, plain, whole_number
 from secret_rl.progress import Tick
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
+
+T = TypeVar("T")
 
 _TIE = 0.005  # shares of mistakes this close are alike: the later weights, whose attention is sharper, are kept
 _RELATIVE_TIE = 0.1  # or this close in proportion, where rewards of one sign stand out from many zeros
@@ -79,11 +81,11 @@ class Fitting:
         started = time.perf_counter()
         counts = check_rewards(self.data)
         if "report" in self.checkpoint.state:
-            best = self._best_so_far()
-            assert best is not None
-            report = FitReport.from_json(self.checkpoint.state["report"])
+            with self.checkpoint.reading():
+                report = FitReport.from_json(self.checkpoint.state["report"])
+                model = self._model_of(_required(self._best_so_far()))
             warn_of(report, len(self.data))
-            return self._model_of(best), report
+            return model, report
         self._both_signs = bool(counts[0] and counts[2])
         self.tokens = Tokens.of(self.data).near(self.device)
         self.train_episodes, self.validation_episodes = self.data.split_indices(self.options.validation, seed=self.seed)
@@ -92,10 +94,12 @@ class Fitting:
         self._held_out_counts = np.bincount(np.sign(self.tokens.rewards[held_out]).astype(np.int64) + 1, minlength=3)
         self.train_episodes = self.tokens.with_rare_repeated(self.train_episodes)
         state = self.checkpoint.state
-        self.curve, self.search = list(state.get("curve", [])), list(state.get("search", []))
-        weights = Weights(*state["weights"]) if "weights" in state else self._first_weights()
-        attempt = int(state.get("attempt", 0))
-        best = self._best_so_far()
+        with self.checkpoint.reading():
+            self.curve, self.search = ([dict(entry) for entry in state.get(name, [])] for name in ("curve", "search"))
+            before = Weights(*map(finite_number, state["weights"])) if "weights" in state else None
+            attempt = whole_number(state.get("attempt", 0), high=self.options.restarts)
+            best = self._best_so_far()
+        weights = before or self._first_weights()
         while True:
             outcome = self._attempt(attempt, weights)
             if best is None or self._mistakes(outcome.confusion, weights) < self._mistakes(best.confusion, weights):
@@ -133,8 +137,9 @@ class Fitting:
         tensors, state = self.checkpoint.load("overall"), self.checkpoint.state
         if tensors is None:
             return None
-        confusion = Confusion(np.array(state["overall_counts"]))
-        return _Outcome(confusion, tensors, state["overall_steps"], Weights(*state["overall_weights"]))
+        confusion = Confusion.from_json({"counts": state["overall_counts"]})
+        weights = Weights(*map(finite_number, state["overall_weights"]))
+        return _Outcome(confusion, tensors, whole_number(state["overall_steps"]), weights)
 
     def _first_weights(self) -> Weights:
         """The class weights to begin with.
@@ -189,10 +194,15 @@ class Fitting:
         over = False
         state = self.checkpoint.state
         if state.get("in_attempt") == attempt:
-            trainer.restore(_required(self.checkpoint.load("current")), state["step"])
-            kept, kept_counts = _required(self.checkpoint.load("best")), np.array(state["kept_counts"])
-            fewest, kept_step = float(state["fewest_mistakes"]), state["kept_step"]
-            mark, waited, over = (float(state["mark"][0]), float(state["mark"][1])), state["waited"], state["over"]
+            with self.checkpoint.reading():
+                trainer.restore(
+                    _required(self.checkpoint.load("current")), whole_number(state["step"], 1, options.steps)
+                )
+                kept = _required(self.checkpoint.load("best"))
+                kept_counts = Confusion.from_json({"counts": state["kept_counts"]}).counts
+                fewest, kept_step = float(state["fewest_mistakes"]), whole_number(state["kept_step"])
+                mark = float(state["mark"][0]), float(state["mark"][1])
+                waited, over = whole_number(state["waited"]), bool(state["over"])
         while trainer.step < options.steps and not over:
             loss = trainer.train(min(options.evaluate_every, options.steps - trainer.step))
             evaluation = trainer.evaluate(self.validation_episodes)
@@ -340,9 +350,10 @@ def _rows_of(tokens: Tokens, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
 
 
-def _required(tensors: dict[str, Tensor] | None) -> dict[str, Tensor]:
-    assert tensors is not None
-    return tensors
+def _required(found: T | None) -> T:
+    if found is None:
+        raise ValueError("it names no weights")
+    return found
 
 
 def choose_device(name: str) -> torch.device:

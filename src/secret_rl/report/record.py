@@ -39,7 +39,7 @@ class RunFolder:
     ) -> None:
         self.folder = folder
         asked = {
-            "library": VERSION,
+            "secret_rl": VERSION,
             "command": command,
             "settings": plain(settings),
             "inputs": {name: _identity(given) for name, given in (inputs or {}).items() if given is not None},

@@ -73,7 +73,7 @@ def _load(path: Path, name: str) -> Run:
 
 def _of_command(folder: Path, name: str) -> Run:
     record = FORMAT.read_json(folder / RECORD)
-    facts = {"command": record["command"], "version": record["library"], "date": record["date"]}
+    facts = {"command": record["command"], "version": record["secret_rl"], "date": record["date"]}
     curves = record.get("curves")
     fit = record.get("fit")
     return Run(

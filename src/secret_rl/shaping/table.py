@@ -157,8 +157,8 @@ class TablePotential:
         """Read what ``save`` wrote. ``state`` is needed where states were made by a function."""
         values, about = read_table(Path(path))
         with FORMAT.reading(Path(path)):
-            source = state_from_json(about.get("state"), state)
-            return cls(values, state=source, reward_bound=about.get("reward_bound"))
+            source = state_from_json(about["state"], state)
+            return cls(values, state=source, reward_bound=about["reward_bound"])
 
     @cached_property
     def array(self) -> "NumberTable | None":

@@ -303,7 +303,7 @@ class Kept(sb3.DQN):
 
 
 FOREIGN = ("gamma", "policy_class", "__class__", "predict", "buffer_size", "__dict__", "policy", "observations")
-WRONG = {  # of the right name, but not of its type; suspected defect of src: 64.5 and 0.5 are taken for counts of steps
+WRONG = {  # of the right name, but not of its type
     "model": {
         "num_timesteps": ["64", None, True, [64], {"dict": []}, 10**400, 64.5],
         "_n_updates": ["64", None, True, 0.5],

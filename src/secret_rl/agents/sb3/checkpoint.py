@@ -1,6 +1,7 @@
 """Training on disk: a folder that is whole at every moment, from which training goes on or a finished agent is read."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +116,14 @@ class TrainingFolder:
         size = buffer.buffer_size
         for name, first, came in replay["files"]:
             rows = whole_number(first, high=size) + np.arange(whole_number(came, high=size))
-            for key, values in self._read(name).items():
-                once[key][rows % size] = values
+            for key, own, values in _matched(once, self._read(name), f"{name} holds"):
+                _check_rows(key, own[:came], values)
+                own[rows % size] = values
         whole_number(replay["numbers"]["pos"], high=size - 1)
         set_numbers(buffer, replay["numbers"], BUFFER_NUMBERS)
-        for key, values in self._read(replay["short"]).items():
-            _held(others[key], buffer)[...] = values
+        for key, own, values in _matched(others, self._read(replay["short"]), f"{replay['short']} holds"):
+            _check_rows(key, _held(own, buffer), values)
+            _held(own, buffer)[...] = values
 
     def _write(self, name: str, arrays: Arrays) -> None:
         _ARRAYS.write_arrays(self.folder / name, {}, arrays, finite=False)
@@ -152,7 +155,21 @@ class TrainingFolder:
         with FORMAT.reading(path):
             check_same(self.folder, "a training", dict(state["fingerprint"]), self._fingerprint)
             whole_number(state["part"]), whole_number(state["number"])
+            if not isinstance(state["finished"], bool):
+                raise ValueError(f"finished is {state['finished']!r}, expected true or false")
         return state
+
+
+def _matched(own: Arrays, read: Arrays, what: str) -> Iterator[tuple[str, Any, Any]]:
+    """(name, own array, read array) of all; an error unless they are called the same."""
+    if own.keys() != read.keys():
+        raise ValueError(f"{what} {sorted(read)}, expected {sorted(own)}")
+    return ((name, own[name], read[name]) for name in own)
+
+
+def _check_rows(name: str, own: Any, values: Any) -> None:
+    if own.shape != values.shape or own.dtype != values.dtype:
+        raise ValueError(f"{name} is {values.dtype}{values.shape}, expected {own.dtype}{own.shape}")
 
 
 def _held(array: Any, buffer: Any) -> Any:

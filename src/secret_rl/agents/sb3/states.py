@@ -1,6 +1,5 @@
 """Everything an algorithm and its replay buffer know, as named arrays and JSON values: nothing is ever pickled."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,8 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
+
+from secret_rl.files import finite_number, whole_number
 
 Arrays = dict[str, NDArray[Any]]
 MODEL_NUMBERS = (
@@ -62,11 +63,12 @@ def set_numbers(thing: Any, numbers: dict[str, Any], names: tuple[str, ...]) -> 
             raise ValueError(f"{name} is not a number that {type(thing).__name__} counts with")
         own = vars(thing)[name]
         if isinstance(own, bool):
-            sound = isinstance(value, bool)
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} is {value!r}, expected true or false")
+        elif isinstance(own, int):
+            whole_number(value, high=2**63)
         else:
-            sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not sound:
-            raise ValueError(f"{name} is {value!r}, expected a {type(own).__name__}")
+            finite_number(value)
         setattr(thing, name, value)
 
 
