@@ -1,0 +1,2 @@
+def units(*_):
+    return []
