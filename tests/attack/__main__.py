@@ -40,13 +40,13 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
 
     torch.set_num_threads(1)
     import matplotlib.pyplot  # noqa: F401  here rather than in every child
-
-    import secret_rl.online.sb3
-    import secret_rl.report.explorer  # noqa: F401
-    from tests.attack import kills, writers, disk, files
+    from tests.attack import disk, files, kills, writers
     from tests.attack.children import adopt_orphans, side_by_side
     from tests.attack.jobs import Inputs
     from tests.attack.table import listed, merged, table
+
+    import secret_rl.online.sb3
+    import secret_rl.report.explorer  # noqa: F401
 
     adopt_orphans()
     inputs = Inputs(scratch / "inputs")

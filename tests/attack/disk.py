@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 import stable_baselines3 as sb3
-
-import secret_rl as srl
-from secret_rl.agents.sb3 import train
-from secret_rl.cli import main
 from tests.attack.children import Ended, run
 from tests.attack.content import content_of, differences, temporaries
 from tests.attack.jobs import DQN, MAZE, TRIGGERS, Inputs, Job, jobs, small_fits, words_of
 from tests.attack.table import Tally
+
+import secret_rl as srl
+from secret_rl.agents.sb3 import train
+from secret_rl.cli import main
 
 _SIZE = 8 << 20
 _PAGE = 4096

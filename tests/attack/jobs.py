@@ -10,13 +10,13 @@ from typing import Any
 from unittest.mock import patch
 
 import stable_baselines3 as sb3
+from tests.attack.content import ABSENT, digest_of, store_digest
 
 import secret_rl as srl
 from secret_rl.agents.sb3 import train
 from secret_rl.cli import main
 from secret_rl.credit import fitting, memoryless
 from secret_rl.trajectories import collecting, sources
-from tests.attack.content import ABSENT, digest_of, store_digest
 
 TRIGGERS = "secret_rl/Triggers-v0"
 MAZE = {"size": 4, "triggers": 1, "prizes": 1, "max_steps": 12, "layout_seed": 4}

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from tests.attack.children import Child, Ended, run
 from tests.attack.content import ABSENT, content_of, differences
 from tests.attack.jobs import Inputs, Job, jobs
@@ -61,8 +60,8 @@ class Operations:
     def _place(self, path: Any, folder: int | None) -> str:
         """An absolute path; ``folder`` is an open one that it is relative to."""
         if isinstance(path, int):  # an open file
-            return os.readlink(f"/proc/self/fd/{path}") if path >= 0 else ""
-        base = os.readlink(f"/proc/self/fd/{folder}") if folder is not None and folder >= 0 else str(Path.cwd())
+            return str(Path(f"/proc/self/fd/{path}").readlink()) if path >= 0 else ""
+        base = self._place(folder, None) if folder is not None and folder >= 0 else str(Path.cwd())
         return os.path.normpath(os.path.join(base, os.fsdecode(path)))  # noqa: PTH118  cheap: it runs for every open
 
 

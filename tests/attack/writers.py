@@ -14,10 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import stable_baselines3 as sb3
-
-import secret_rl as srl
-from secret_rl.agents.sb3 import train
-from secret_rl.cli import main
 from tests.attack.children import Child, Ended, run
 from tests.attack.content import ABSENT, content_of, differences, digest_of, store_digest
 from tests.attack.jobs import (
@@ -34,6 +30,10 @@ from tests.attack.jobs import (
     words_of,
 )
 from tests.attack.table import Tally
+
+import secret_rl as srl
+from secret_rl.agents.sb3 import train
+from secret_rl.cli import main
 
 _LIMIT = 60.0
 _SAVES = 12  # by each process that saves again and again
