@@ -71,7 +71,8 @@ def listed(tallies: list[Tally], seed: int) -> str:
     for tally in tallies:
         kinds: dict[str, list[Failure]] = {}
         for failure in tally.failures:
-            kinds.setdefault(re.sub(r"[0-9a-f]*[0-9][0-9a-f]*", "#", failure.what)[:ALIKE], []).append(failure)
+            what = re.sub(r"/\S+|\b[0-9.,]+|-[0-9-]+", "#", failure.what.partition(" [")[0])
+            kinds.setdefault(what[:ALIKE], []).append(failure)
         for alike in kinds.values():
             times = f" ({len(alike):,} alike)" if len(alike) > 1 else ""
             case = f"{tally.attack}/{tally.target}/{alike[0].case}"
