@@ -158,6 +158,9 @@ def readers(inputs: Inputs) -> list[Reader]:
             secret = srl.Secret(seed=0, device="cpu", **FIT)
             return secret.fit(loaded(), checkpoint=folder / "checkpoint", progress=False)
 
+    def make_fit(folder: Path) -> None:
+        _interrupted(lambda: fit(folder, steps_until=3))
+
     def deep(folder: Path, callback: Any = None) -> Any:
         return train(
             sb3.DQN, TRIGGERS, _STEPS, folder=folder / "training", checkpoint_every=32, progress=False,
@@ -195,7 +198,7 @@ def readers(inputs: Inputs) -> list[Reader]:
         return made
 
     def use_online(found: Any) -> None:
-        found.trajectories, found.due
+        assert len(found.trajectories) and found.due in (True, False)
         if found.present is not None:
             use_potential(found.present)
 
@@ -225,11 +228,11 @@ def readers(inputs: Inputs) -> list[Reader]:
         Reader("unfinished collection", make_collection, collect, use_store, True, small_blocks),
         Reader("credit model", make_model, lambda f: srl.Secret.load(f / "model.safetensors", device="cpu"), use_model,
                share=2),
-        Reader("unfinished fit", lambda f: _interrupted(lambda: fit(f, 3)), fit, use_model, True, small_fits, share=0.3),
+        Reader("unfinished fit", make_fit, fit, use_model, True, small_fits, share=0.3),
         Reader("attributions", lambda f: _save(secret().attribute(loaded(), progress=False).save, f, "credit"),
                lambda f: srl.Attributions.load(_saved(f, "credit")), use_attributions, share=2),
-        Reader("learning curves", make_curves, lambda f: LearningCurves.load(_saved(f, "curves")), lambda found: found["none"],
-               share=2),
+        Reader("learning curves", make_curves, lambda f: LearningCurves.load(_saved(f, "curves")),
+               lambda found: found["none"].mean(), share=2),
         Reader("deep curve", make_deep_curve, lambda f: DeepCurve.load(_saved(f, "curve")), use_curve, share=2),
         Reader("table potential", lambda f: srl.estimate_potential(loaded(), kind="value").save(f / "potential.json"),
                lambda f: srl.TablePotential.load(f / "potential.json"), use_potential, share=2),

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-ALIKE = 120  # letters that the messages of failures of one kind share, but for numbers
+ALIKE = 70  # letters that the messages of failures of one kind share, but for numbers and paths
+SHOWN = 12  # kinds of failures of one target that are listed
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,11 @@ def listed(tallies: list[Tally], seed: int) -> str:
         for failure in tally.failures:
             what = re.sub(r"/\S+|\b[0-9.,]+|-[0-9-]+", "#", failure.what.partition(" [")[0])
             kinds.setdefault(what[:ALIKE], []).append(failure)
-        for alike in kinds.values():
+        for alike in list(kinds.values())[:SHOWN]:
             times = f" ({len(alike):,} alike)" if len(alike) > 1 else ""
             case = f"{tally.attack}/{tally.target}/{alike[0].case}"
             lines += [f"{case}{times}: {alike[0].what}", f"    python -m tests.attack --seed {seed} --repeat '{case}'"]
+        if len(kinds) > SHOWN:
+            lines.append(f"{tally.attack}/{tally.target}: {len(kinds) - SHOWN} more kinds of failures")
         lines += [f"{tally.attack}/{tally.target}: {note}" for note in tally.notes]
     return "\n".join(lines)
