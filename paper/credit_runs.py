@@ -13,8 +13,8 @@ import numpy as np
 
 import secret_rl as srl
 from paper.variants import predictor
+from secret_rl.atomic import replace_text
 from secret_rl.credit import CollapseWarning, NoHistoryWarning
-from secret_rl.files import replace_text
 from secret_rl.progress import progress_bar
 
 RESULTS = Path(__file__).parent / "results"

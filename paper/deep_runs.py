@@ -91,7 +91,7 @@ class DeepResult:
 
     def curves(self, panel: Deep) -> Path:
         """Where the learning curves of a panel are kept."""
-        return CURVES / self.name / f"{panel.label.replace(' ', '-')}.npz"
+        return CURVES / self.name / f"{panel.label.replace(' ', '-')}.safetensors"
 
 
 def run(result: DeepResult, command: str, device: str = "auto") -> Path:

@@ -15,9 +15,9 @@ import torch
 import secret_rl as srl
 from paper import records
 from paper.credit_runs import DATA, MODELS, RESULTS, machine
+from secret_rl.atomic import replace_text
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer, door_causes
-from secret_rl.files import replace_text
 
 # Seeds of trajectories: no map is in two of these sets but by chance. Those of seed 3 had a say in w(0) of 3x3, and are
 # held out no more.

@@ -13,12 +13,12 @@ import torch
 import secret_rl as srl
 from paper import keys_doors_credit
 from paper.credit_runs import RESULTS, machine
+from secret_rl.atomic import replace_text
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import COLOURS, PRESETS, Wanderer, draw_map, generate
 from secret_rl.envs.keys_doors.contract import STATE_CELL
 from secret_rl.envs.keys_doors.puzzle import CELL
 from secret_rl.evaluation import attention_by_place
-from secret_rl.files import replace_text
 
 MAP = 2_000_000  # the layout seed of a map that no credit was learned on
 PIXELS = 24  # of a cell in the picture

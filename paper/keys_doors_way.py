@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import secret_rl as srl
-from secret_rl.files import replace_text
+from secret_rl.atomic import replace_text
 
 DISCOUNT = 0.96  # of a change of state: a step to the next cell takes a wanderer some four steps, of 0.99
 _CLOSE = 1e-9

@@ -38,7 +38,7 @@ class OnlineResult:
 
     def curves(self, panel: Panel) -> Path:
         """Where the learning curves of a panel are kept."""
-        return CURVES / self.name / f"{panel.agent}.npz"
+        return CURVES / self.name / f"{panel.agent}.safetensors"
 
 
 TABULAR = (Condition("none"), Condition("value", "value"), Condition("pending", "pending"))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from secret_rl.files import replace_text
+from secret_rl.atomic import replace_text
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class TransferResult:
 
     def curves(self, panel: Transfer) -> Path:
         """Where the learning curves of a panel are kept: too large for the repository."""
-        return CURVES / self.name / f"{panel.label.replace(' ', '-').replace(',', '')}.npz"
+        return CURVES / self.name / f"{panel.label.replace(' ', '-').replace(',', '')}.safetensors"
 
 
 def run(result: TransferResult, command: str) -> Path:

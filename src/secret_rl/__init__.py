@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from secret_rl.shaping.sb3 import shape_with as shape_with
     from secret_rl.trajectories import Episode as Episode
     from secret_rl.trajectories import Recorder as Recorder
-    from secret_rl.trajectories import StoreError as StoreError
     from secret_rl.trajectories import Trajectories as Trajectories
     from secret_rl.trajectories import collect as collect
     from secret_rl.trajectories.minari import from_minari as from_minari
@@ -62,6 +61,8 @@ __version__ = VERSION
 # Public names and where they live. They are imported on first use: `import secret_rl` stays quick and pulls
 # neither PyTorch nor Numba.
 _HOMES = {
+    "FileFormatError": "secret_rl.files",
+    "ResumeError": "secret_rl.files",
     "LearningCurve": "secret_rl.agents",
     "QLearning": "secret_rl.agents",
     "DeepCurve": "secret_rl.agents.sb3",
@@ -104,7 +105,6 @@ _HOMES = {
     "apply_view": "secret_rl.views",
     "Episode": "secret_rl.trajectories",
     "Recorder": "secret_rl.trajectories",
-    "StoreError": "secret_rl.trajectories",
     "Trajectories": "secret_rl.trajectories",
     "collect": "secret_rl.trajectories",
     "from_minari": "secret_rl.trajectories.minari",

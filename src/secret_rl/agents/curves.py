@@ -1,14 +1,9 @@
 """Learning curves."""
 
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from secret_rl.files import replacing
-
-_FORMAT = "secret-rl learning curve 1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,28 +28,3 @@ class LearningCurve:
 
     def __len__(self) -> int:
         return len(self.returns)
-
-    def save(self, path: str | Path) -> Path:
-        """Write one ``.npz`` file, whole or not at all."""
-        path = Path(path)
-        arrays = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-        arrays["seed"] = np.asarray(self.seed, np.uint64)
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, format=np.array(_FORMAT), **arrays)  # type: ignore[arg-type]
-        return path
-
-    @classmethod
-    def load(cls, path: str | Path) -> "LearningCurve":
-        """Read what ``save`` wrote."""
-        try:
-            with np.load(path, allow_pickle=False) as content:
-                if str(content["format"]) != _FORMAT:
-                    raise ValueError(f"format {content['format']}, expected {_FORMAT!r}")
-                return cls(
-                    content["returns"], content["lengths"], int(content["seed"]),
-                    *(float(content[name]) for name in ("learning_rate", "epsilon", "discount")),
-                )  # fmt: skip
-        except FileNotFoundError:
-            raise
-        except Exception as broken:
-            raise ValueError(f"{path} cannot be read as a learning curve: {broken}") from broken

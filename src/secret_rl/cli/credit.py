@@ -43,18 +43,23 @@ class Fit(Output):
         data = secret_rl.Trajectories.load(self.data)
         held_out = None if self.held_out is None else secret_rl.Trajectories.load(self.held_out)
         options = {**vars(self.model), **vars(self.training)}
-        secret = secret_rl.Secret(seed=self.seed, device=self.device, **options)
-        given = {"data": self.data, "held_out": self.held_out, "seed": self.seed, "device": secret.device}
-        record = RunFolder(folder_of(self.out), "fit", {**given, **options})
-        secret.fit(data, checkpoint=self.out.with_name(f"{self.out.name}.partial"))
-        secret.save(self.out)
-        assert secret.report is not None
-        quality = self._judged(secret, data, held_out)
-        record.finish(
-            data=data.summary().to_json(),
-            fit=secret.report.to_json(),
-            quality={name: found.to_json() for name, found in quality.items()},
-        )
+        new = secret_rl.Secret(seed=self.seed, device=self.device, **options)
+        given = {"data": self.data, "held_out": self.held_out, "seed": self.seed, "device": new.device}
+        checkpoint = self.out.with_name(f"{self.out.name}.partial")
+
+        def fitted() -> secret_rl.Secret:
+            new.fit(data, checkpoint=checkpoint).save(self.out)
+            return new
+
+        with RunFolder(folder_of(self.out), "fit", {**given, **options}, {"data": data.fingerprint}) as record:
+            secret = record.once("model", fitted, lambda: secret_rl.Secret.load(self.out, device=self.device))
+            assert secret.report is not None
+            quality = self._judged(secret, data, held_out)
+            record.finish(
+                data=data.summary().to_json(),
+                fit=secret.report.to_json(),
+                quality={name: found.to_json() for name, found in quality.items()},
+            )
         told = "".join(f"\ncredit        {found}" for found in quality.values())
         self.saved(f"{secret.report}{told}\nsaved         {self.out}", secret.report.to_json())
 
@@ -80,7 +85,7 @@ class Attribute(Output):
     data: Positional[Path]
     """Folder that trajectories were saved to."""
     out: Path
-    """File to write: .npz, or .csv for a table."""
+    """File to write: .safetensors, or .csv for a table."""
     rewards: Literal["positive", "negative", "all"] = "all"
     """Which rewards."""
     tolerance: int = 0

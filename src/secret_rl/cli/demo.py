@@ -63,22 +63,22 @@ class Demo(Output):
             raise UsageError("one agent in one maze gives no interval: raise --mazes or --seeds")
         started = time.perf_counter()
         settings = {name: value for name, value in vars(self).items() if name not in ("out", "quiet", "json")}
-        record = RunFolder(self.out, "demo", settings)
-        source = self._collect(record)
-        secret = self._fit(source, record)
-        quality, picture = self._judge(secret)
-        curves = self._learn(secret, record)
-        comparison, words = verdict(curves, fraction=_THRESHOLD)
-        files = write_curves(curves, comparison, self.out)
-        assert secret.report is not None
-        content = record.finish(
-            data=source.summary().to_json(),
-            fit=secret.report.to_json(),
-            quality={"held-out mazes": quality.to_json()},
-            pictures={} if picture is None else {"The steps that earned a prize, in a held-out maze": picture.name},
-            seconds=round(time.perf_counter() - started, 1),
-            **results_of(curves, comparison, words),
-        )
+        with RunFolder(self.out, "demo", settings) as record:
+            source = self._collect(record)
+            secret = self._fit(source, record)
+            quality, picture = self._judge(secret)
+            curves = self._learn(secret, record)
+            comparison, words = verdict(curves, fraction=_THRESHOLD)
+            files = write_curves(curves, comparison, self.out)
+            assert secret.report is not None
+            content = record.finish(
+                data=source.summary().to_json(),
+                fit=secret.report.to_json(),
+                quality={"held-out mazes": quality.to_json()},
+                pictures={} if picture is None else {"The steps that earned a prize, in a held-out maze": picture.name},
+                seconds=round(time.perf_counter() - started, 1),
+                **results_of(curves, comparison, words),
+            )
         report = self._report()
         self.note(f"\n{comparison}\n")
         self.answer(f"{words}\n", {**content, "report": report})

@@ -14,9 +14,10 @@ import secret_rl
 from secret_rl.cli.data import options_of
 from secret_rl.cli.output import Output, UsageError
 from secret_rl.evaluation import Bootstrap, Comparison, LearningCurves, compare
-from secret_rl.files import replace_text
+from secret_rl.files import plain
 from secret_rl.progress import Show, Tick, progress_bar
-from secret_rl.report.record import RunFolder, json_text
+from secret_rl.report.record import RunFolder
+from secret_rl.report.runs import COMPARISON, COMPARISON_FORMAT, CURVES
 
 _WINDOW = 20  # episodes that a level of return is the mean of
 
@@ -114,12 +115,12 @@ class Learn(Output):
             tasks["potential"] = self._shaped(env, self.potential)
         if self.credit is not None:
             tasks["OnlineCredit"] = self._shaped(env, secret_rl.OnlineCredit(secret_rl.Secret.load(self.credit)))
-        record = RunFolder(self.out, "learn", self._settings(), {"potential": self.potential, "credit": self.credit})
-        returns = self._learned(tasks, record)
-        curves = LearningCurves(returns)
-        comparison, words = verdict(curves, threshold=self.threshold)
-        files = write_curves(curves, comparison, self.out)
-        record.finish(**results_of(curves, comparison, words if len(tasks) > 1 else None))
+        inputs = {"potential": self.potential, "credit": self.credit}
+        with RunFolder(self.out, "learn", self._settings(), inputs) as record:
+            curves = LearningCurves(self._learned(tasks, record))
+            comparison, words = verdict(curves, threshold=self.threshold)
+            files = write_curves(curves, comparison, self.out)
+            record.finish(**results_of(curves, comparison, words if len(tasks) > 1 else None))
         self.answer(f"{comparison}\n\n{words}\n" if len(tasks) > 1 else f"{comparison}\n", comparison.to_json())
         self.note("\n".join(f"saved       {path}" for path in files))
 
@@ -184,18 +185,18 @@ def write_curves(curves: LearningCurves, comparison: Comparison, folder: Path) -
     from secret_rl.report.learning_curves import save_learning_curves
 
     folder.mkdir(parents=True, exist_ok=True)
-    curves.save(folder / "curves.npz")
+    curves.save(folder / CURVES)
     curves.to_csv(folder / "curves.csv")
-    replace_text(folder / "comparison.json", json_text(comparison.to_json()) + "\n")
+    COMPARISON_FORMAT.write_json(folder / COMPARISON, plain(comparison.to_json()))
     picture, _ = save_learning_curves(curves, folder / "curves", window=min(_WINDOW, curves.episodes),
                                       bootstrap=comparison.bootstrap)  # fmt: skip
-    return [folder / "curves.npz", folder / "curves.csv", folder / "comparison.json", picture]
+    return [folder / CURVES, folder / "curves.csv", folder / COMPARISON, picture]
 
 
 def results_of(curves: LearningCurves, comparison: Comparison, words: str | None) -> dict[str, Any]:
     """What the record of a run says of its learning curves."""
     return {
-        "curves": "curves.npz",
+        "curves": CURVES,
         "window": min(_WINDOW, curves.episodes),
         "comparison": comparison.to_json(),
         "verdict": words,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from secret_rl.credit.adaptation import adapt as adapt
     from secret_rl.credit.attribution import Attributions as Attributions
-    from secret_rl.credit.checkpoint import CheckpointError as CheckpointError
     from secret_rl.credit.diagnosis import CollapseWarning as CollapseWarning
     from secret_rl.credit.diagnosis import FitReport as FitReport
     from secret_rl.credit.diagnosis import NoHistoryWarning as NoHistoryWarning
@@ -18,14 +17,12 @@ if TYPE_CHECKING:
     from secret_rl.credit.options import TrainingOptions as TrainingOptions
     from secret_rl.credit.references import oracle_attributions as oracle_attributions
     from secret_rl.credit.references import uniform_attributions as uniform_attributions
-    from secret_rl.credit.secret import ModelError as ModelError
     from secret_rl.credit.secret import NotFittedError as NotFittedError
     from secret_rl.credit.secret import Secret as Secret
 
 _HOMES = {
     "adapt": "adaptation",
     "Attributions": "attribution",
-    "CheckpointError": "checkpoint",
     "CollapseWarning": "diagnosis",
     "FitReport": "diagnosis",
     "NoHistoryWarning": "diagnosis",
@@ -37,7 +34,6 @@ _HOMES = {
     "TrainingOptions": "options",
     "oracle_attributions": "references",
     "uniform_attributions": "references",
-    "ModelError": "secret",
     "NotFittedError": "secret",
     "Secret": "secret",
 }

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from secret_rl.atomic import replacing
 from secret_rl.credit.model import Dropout, RewardPredictor
 from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
-from secret_rl.files import replacing
+from secret_rl.files import FileFormat, whole_number
 from secret_rl.progress import Tick
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _STEPS_AT_A_TIME = 1 << 13  # bounds memory whatever the number and length of trajectories; fits in caches
 _TOKENS_AT_A_TIME = 1 << 13
-_FORMAT = "secret-rl attributions 1"
+_FORMAT = FileFormat("secret-rl attributions", remedy="restore it or attribute again")
 KINDS = {"positive": (1,), "negative": (-1,), "all": (-1, 1)}
 
 
@@ -103,28 +104,40 @@ class Attributions:
         return Path(path)
 
     def save(self, path: str | Path) -> Path:
-        """Write one ``.npz`` file, whole or not at all."""
-        path = Path(path)
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, format=np.array(_FORMAT), **self._arrays())
-        return path
+        """Write one safetensors file, whole or not at all."""
+        return _FORMAT.write_arrays(path, {"rewards_seen": self.rewards_seen}, self._arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> "Attributions":
         """Read what ``save`` wrote."""
-        try:
-            with np.load(path, allow_pickle=False) as content:
-                if str(content["format"]) != _FORMAT:
-                    raise ValueError(f"format {content['format']}, expected {_FORMAT!r}")
-                arrays = {name: content[name] for name in content.files if name != "format"}
-                return cls(**{**arrays, "rewards_seen": int(arrays["rewards_seen"])})
-        except FileNotFoundError:
-            raise
-        except Exception as broken:
-            raise ValueError(f"{path} cannot be read as attributions: {broken}") from broken
+        path = Path(path)
+        about, arrays = _FORMAT.read_arrays(path)
+        with _FORMAT.reading(path):
+            loaded = cls(rewards_seen=whole_number(about["rewards_seen"], high=2**62), **arrays)
+            loaded._check()
+        return loaded
 
-    def _arrays(self) -> dict[str, Any]:
-        return {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "rewards_seen"}
+
+    def _check(self) -> None:
+        """ValueError unless the arrays fit each other."""
+        types = {"reward": np.float64, "weights": np.float32}
+        for name, array in self._arrays().items():
+            if array.ndim != 1 or array.dtype != types.get(name, np.int64):
+                raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
+        rows = len(self)
+        if not len(self.step) == len(self.predicted_at) == len(self.reward) == len(self.offsets) - 1 == rows:
+            raise ValueError("its arrays are of different lengths")
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self.weights) or (np.diff(self.offsets) < 1).any():
+            raise ValueError("its offsets do not fit its weights")
+        if (self.lengths < 1).any() or self.lengths.sum(dtype=np.float64) > 2**40:
+            raise ValueError("its episodes have no length, or too much")
+        if rows and not 0 <= self.episode.min() <= self.episode.max() < len(self.lengths):
+            raise ValueError("it speaks of episodes that are not there")
+        length = self.lengths[self.episode]
+        if (np.diff(self.offsets) > length).any() or ((self.step < 0) | (self.step >= length)).any():
+            raise ValueError("it speaks of steps that are not there")
 
 
 @torch.no_grad()
@@ -161,6 +174,8 @@ def attribute(
         tick("", last, len(wanted))
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else _nothing()
     episode, step, predicted_at, sizes, weights = joined
+    if not np.isfinite(weights).all():
+        raise ValueError("the model's attention is not finite: its weights are damaged or too large; fit it again")
     return Attributions(
         episode=episode,
         step=step,

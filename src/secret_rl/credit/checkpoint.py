@@ -4,85 +4,87 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from secret_rl.files import replace_text, replacing
+from secret_rl.atomic import Lock, folder_lock, sweep_folder
+from secret_rl.files import FileFormat, check_same, whole_number
 
 _STATE = "state.json"
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be taken up, with what is wrong and what to do."""
+_REMEDY = "delete the folder and fit again"
+_FORMAT = FileFormat("secret-rl unfinished fit", remedy=_REMEDY)
+_TENSORS = FileFormat("secret-rl unfinished fit's tensors", remedy=_REMEDY)
 
 
 class Checkpoint:
-    """Saves are all or nothing: the JSON file is replaced last, and only what it names counts."""
+    """Saves are all or nothing: the JSON file is replaced last, and only what it names counts.
+
+    What is there is taken up; an error if it belongs to another fit, by its fingerprint. One process at a time holds
+    the folder, until ``close`` or ``discard``.
+    """
 
     def __init__(self, folder: Path | None, fingerprint: dict[str, Any]) -> None:
-        self._folder, self._fingerprint = folder, json.loads(json.dumps(fingerprint))
+        self.folder = folder
         self.state: dict[str, Any] = {}
-        self._number = 0
-        if folder is not None and (folder / _STATE).is_file():
-            self._open(folder)
+        self._fingerprint = json.loads(json.dumps(fingerprint))
+        self._lock: Lock | None = None
+        if folder is None:
+            return
+        self._lock = folder_lock(folder)
+        try:
+            if (folder / _STATE).is_file():
+                self.state = self._read(folder / _STATE)
+        except BaseException:
+            self.close()
+            raise
 
     def save(self, state: dict[str, Any], **tensors: dict[str, Tensor]) -> None:
         """Keep a state and named sets of tensors; sets not given are kept as they were."""
-        if self._folder is None:
+        if self.folder is None:
             return
-        from safetensors.torch import save_file
-
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._number += 1
+        number = self.state.get("number", 0) + 1
         files = dict(self.state.get("files", {}))
         for name, values in tensors.items():
-            files[name] = f"checkpoint-{name}-{self._number}.safetensors"
-            with replacing(self._folder / files[name]) as temporary:
-                save_file(values, temporary)
-        self.state = {**state, "files": files, "number": self._number, "fingerprint": self._fingerprint}
-        replace_text(self._folder / _STATE, json.dumps(self.state))
-        for path in self._folder.glob("checkpoint-*.safetensors"):
+            files[name] = f"checkpoint-{name}-{number}.safetensors"
+            arrays = {key: value.numpy() for key, value in values.items()}
+            _TENSORS.write_arrays(self.folder / files[name], {}, arrays, finite=False)
+        self.state = {**state, "files": files, "number": number, "fingerprint": self._fingerprint}
+        _FORMAT.write_json(self.folder / _STATE, self.state)
+        for path in self.folder.glob("checkpoint-*.safetensors"):
             if path.name not in files.values():
                 path.unlink()
 
     def load(self, name: str) -> dict[str, Tensor] | None:
         """A set of tensors that was saved."""
         file = self.state.get("files", {}).get(name)
-        if file is None or self._folder is None:
+        if file is None or self.folder is None:
             return None
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        path = self.folder / Path(file).name
+        with _TENSORS.reading(path):
+            if not path.is_file():
+                raise ValueError("it is missing")
+            _, arrays = _TENSORS.read_arrays(path, finite=False)
+            return {key: torch.from_numpy(array) for key, array in arrays.items()}
 
-        path = self._folder / Path(file).name
-        try:
-            return load_file(path)
-        except (SafetensorError, OSError) as broken:
-            raise CheckpointError(f"{path} is damaged ({broken}): delete the folder and fit again") from broken
+    def _read(self, path: Path) -> dict[str, Any]:
+        state = _FORMAT.read_json(path)
+        with _FORMAT.reading(path):
+            check_same(path.parent, "an unfinished fit", dict(state["fingerprint"]), self._fingerprint)
+            whole_number(state["number"])
+        return state
+
+    def close(self) -> None:
+        """Let others use the folder."""
+        if self._lock is not None:
+            self._lock.release()
 
     def discard(self) -> None:
-        """The fit is finished: leave nothing behind."""
-        if self._folder is None or not self._folder.is_dir():
+        """What came of the fit is safe elsewhere: leave nothing behind."""
+        if self.folder is None or not self.folder.is_dir():
             return
-        partial = (f".{_STATE}.writing-*", ".checkpoint-*.safetensors.writing-*")  # left by a killed process
-        for pattern in (_STATE, "checkpoint-*.safetensors", *partial):
-            for path in self._folder.glob(pattern):
-                path.unlink(missing_ok=True)
-        if not any(self._folder.iterdir()):
-            self._folder.rmdir()
-
-    def _open(self, folder: Path) -> None:
-        try:
-            state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-            before, number = dict(state["fingerprint"]), int(state["number"])
-        except (ValueError, KeyError, TypeError) as broken:
-            raise CheckpointError(
-                f"{folder / _STATE} is damaged ({broken!r}): delete the folder and fit again"
-            ) from broken
-        if before != self._fingerprint:
-            changed = sorted(
-                key for key in before.keys() | self._fingerprint.keys() if before.get(key) != self._fingerprint.get(key)
-            )
-            raise CheckpointError(
-                f"{folder} is an unfinished fit with another {', '.join(changed)}: repeat that call to finish it, "
-                "choose another folder, or delete it"
-            )
-        self.state, self._number = state, number
+        sweep_folder(self.folder)
+        for path in (self.folder / _STATE, *self.folder.glob("checkpoint-*.safetensors")):
+            path.unlink(missing_ok=True)
+        self.close()
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from secret_rl.credit.measures import CLASS_NAMES, Confusion
 from secret_rl.credit.options import CLASSES
+from secret_rl.files import finite_number, plain, whole_number
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
@@ -80,23 +81,24 @@ class FitReport:
             "steps": self.steps,
             "attempts": self.attempts,
             "seconds": round(self.seconds, 2),
-            "curve": list(self.curve),
+            "curve": plain(self.curve),
             "weight_search": list(self.weight_search),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "FitReport":
-        """The inverse of ``to_json``."""
+        """The inverse of ``to_json``, of any JSON: ValueError, TypeError or KeyError where it is not a report."""
+        negative, zero, positive = map(finite_number, data["class_weights"])
         return cls(
-            class_counts=data["class_counts"],
-            class_weights=tuple(data["class_weights"]),
-            validation=Confusion(np.array(data["validation"]["counts"])),
-            memoryless=Confusion(np.array(data["memoryless"]["counts"])),
-            steps=data["steps"],
-            attempts=data["attempts"],
-            seconds=data["seconds"],
-            curve=tuple(data["curve"]),
-            weight_search=tuple(data["weight_search"]),
+            class_counts={name: whole_number(data["class_counts"][name], high=2**62) for name in CLASS_NAMES},
+            class_weights=(negative, zero, positive),
+            validation=Confusion.from_json(data["validation"]),
+            memoryless=Confusion.from_json(data["memoryless"]),
+            steps=whole_number(data["steps"]),
+            attempts=whole_number(data["attempts"]),
+            seconds=finite_number(data["seconds"]),
+            curve=tuple(_numbers(entry) for entry in data["curve"]),
+            weight_search=tuple(_numbers(entry) for entry in data["weight_search"]),
         )
 
     def __str__(self) -> str:
@@ -111,10 +113,25 @@ class FitReport:
         return "\n".join(rows)
 
 
+def _numbers(entry: Any) -> dict[str, Any]:
+    """A point of a curve: numbers by name, None where one was not finite."""
+    for value in entry.values():
+        if value is not None and type(value) is not int:
+            finite_number(value)
+    return dict(entry)
+
+
 def check_rewards(data: "Trajectories") -> NDArray[np.int64]:
     """(class,) steps by the sign of their reward; refuses data that credit cannot be learned from."""
-    signs = np.sign(np.asarray(data.rewards)).astype(np.int64)
-    counts = np.bincount(signs + 1, minlength=3)
+    rewards = np.asarray(data.rewards)
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if len(bad):
+        episode = int(np.searchsorted(data.offsets, bad[0], side="right")) - 1
+        raise ValueError(
+            f"the reward of step {bad[0] - data.offsets[episode]} of episode {episode} is {rewards[bad[0]]}, one of "
+            f"{len(bad):,} that are not finite: drop these episodes or repair the rewards"
+        )
+    counts = np.bincount(np.sign(rewards).astype(np.int64) + 1, minlength=3)
     if counts[0] + counts[2] == 0:
         raise ValueError(
             f"no reward in {len(data):,} trajectories ({data.steps:,} steps): there is nothing to assign "

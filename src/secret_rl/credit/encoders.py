@@ -6,14 +6,18 @@ package needs PyTorch and NumPy alone. A nest of observations is an array, or di
 
 import math
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from secret_rl.files import whole_number
+
 Spec = Mapping[str, Any]
 _ALIGNED = 8  # the matrix units of a GPU want rows of a multiple of so many numbers
 _COLOURS = 3  # channels of a picture in colour
+_MOST_SPACES = 1_000
 _LARGE_IMAGE = 12  # sides from here on are halved by each convolution
 
 
@@ -46,6 +50,21 @@ def flat_size(spec: Spec) -> int:
     return math.prod(spec["shape"])
 
 
+def check_spec(spec: Any) -> int:
+    """The number of spaces in a description; ValueError where it is of none, or of more than there should be."""
+    kind = spec["type"]
+    if kind in ("Dict", "Tuple"):
+        count = sum(check_spec(part[1] if kind == "Dict" else part) for part in spec["spaces"])
+    else:
+        sizes = {"Box": "shape", "Discrete": "n", "MultiDiscrete": "nvec", "MultiBinary": "n"}[kind]
+        for size in _flat_list(spec[sizes]):
+            whole_number(size)
+        count = 1
+    if count > _MOST_SPACES:
+        raise ValueError(f"it describes {count:,} spaces, more than it should")
+    return count
+
+
 class Flat(nn.Module):
     """Rows of any space as one flat vector each: one-hot for choices, standardised numbers for boxes."""
 
@@ -68,7 +87,7 @@ class Flat(nn.Module):
         elif kind == "MultiDiscrete":
             starts, sizes = _flat_list(spec["start"]), _flat_list(spec["nvec"])
             self.register_buffer("start", torch.tensor(starts))
-            self.register_buffer("base", torch.tensor([sum(sizes[:i]) for i in range(len(sizes))]))
+            self.register_buffer("base", torch.tensor([0, *accumulate(sizes)][:-1]))
 
     def forward(self, rows: Any) -> Tensor:
         """(rows, ...) -> (rows, flat_size)"""

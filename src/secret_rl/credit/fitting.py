@@ -3,7 +3,6 @@
 import math
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from secret_rl.credit.options import (
 )
 from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
 from secret_rl.credit.training import Trainer
+from secret_rl.files import plain
 from secret_rl.progress import Tick
 
 if TYPE_CHECKING:
@@ -72,9 +72,18 @@ class Fitting:
     without_past: dict[Weights, Confusion] = field(default_factory=dict)
 
     def run(self) -> tuple[RewardPredictor, FitReport]:
-        """Fit, restarting where a class is never predicted; say so if that does not help."""
+        """Fit, restarting where a class is never predicted; say so if that does not help.
+
+        What comes of it stays in the checkpoint, too: whoever saves it elsewhere discards that.
+        """
         started = time.perf_counter()
         counts = check_rewards(self.data)
+        if "report" in self.checkpoint.state:
+            best = self._best_so_far()
+            assert best is not None
+            report = FitReport.from_json(self.checkpoint.state["report"])
+            warn_of(report, len(self.data))
+            return self._model_of(best), report
         self._both_signs = bool(counts[0] and counts[2])
         self.tokens = Tokens.of(self.data).near(self.device)
         self.train_episodes, self.validation_episodes = self.data.split_indices(self.options.validation, seed=self.seed)
@@ -97,17 +106,8 @@ class Fitting:
             if self.options.class_weights == "auto" and not self.search:
                 weights = self._searched(weights)  # perhaps it is not the initialisation that hinders
             self.checkpoint.save(
-                {
-                    **self._base_state(weights),
-                    "attempt": attempt,
-                    "overall_counts": best.confusion.counts.tolist(),
-                    "overall_steps": best.steps,
-                    "overall_weights": list(best.weights),
-                },
-                overall=best.tensors,
+                {**self._base_state(weights), "attempt": attempt, **_overall(best)}, overall=best.tensors
             )
-        model = self._new_model(0)
-        model.load_state_dict(best.tensors)
         report = FitReport(
             class_counts={name: int(n) for name, n in zip(CLASS_NAMES, counts, strict=True)},
             class_weights=best.weights,
@@ -119,9 +119,14 @@ class Fitting:
             curve=tuple(self.curve),
             weight_search=tuple(self.search),
         )
+        self.checkpoint.save({"report": report.to_json(), **_overall(best)}, overall=best.tensors)
         warn_of(report, len(self.data))
-        self.checkpoint.discard()
-        return model, report
+        return self._model_of(best), report
+
+    def _model_of(self, outcome: "_Outcome") -> RewardPredictor:
+        model = self._new_model(0)
+        model.load_state_dict(outcome.tensors)
+        return model
 
     def _best_so_far(self) -> "_Outcome | None":
         """The best of the attempts that ended before an interruption."""
@@ -186,8 +191,8 @@ class Fitting:
         if state.get("in_attempt") == attempt:
             trainer.restore(_required(self.checkpoint.load("current")), state["step"])
             kept, kept_counts = _required(self.checkpoint.load("best")), np.array(state["kept_counts"])
-            fewest, kept_step = state["fewest_mistakes"], state["kept_step"]
-            mark, waited, over = tuple(state["mark"]), state["waited"], state["over"]
+            fewest, kept_step = float(state["fewest_mistakes"]), state["kept_step"]
+            mark, waited, over = (float(state["mark"][0]), float(state["mark"][1])), state["waited"], state["over"]
         while trainer.step < options.steps and not over:
             loss = trainer.train(min(options.evaluate_every, options.steps - trainer.step))
             evaluation = trainer.evaluate(self.validation_episodes)
@@ -217,10 +222,10 @@ class Fitting:
                     "attempt": attempt,
                     "in_attempt": attempt,
                     "step": trainer.step,
-                    "fewest_mistakes": fewest,
+                    "fewest_mistakes": repr(fewest),  # JSON has no infinity
                     "kept_counts": kept_counts.tolist(),
                     "kept_step": kept_step,
-                    "mark": mark,
+                    "mark": [repr(float(number)) for number in mark],
                     "waited": waited,
                     "over": over,
                 },
@@ -298,7 +303,15 @@ class Fitting:
         return model
 
     def _base_state(self, weights: Weights) -> dict[str, Any]:
-        return {"weights": list(weights), "search": self.search, "curve": self.curve}
+        return {"weights": list(weights), "search": self.search, "curve": plain(self.curve)}
+
+
+def _overall(best: "_Outcome") -> dict[str, Any]:
+    return {
+        "overall_counts": best.confusion.counts.tolist(),
+        "overall_steps": best.steps,
+        "overall_weights": list(best.weights),
+    }
 
 
 def balanced_weights(negative: int, positive: int) -> tuple[float, float]:
@@ -315,7 +328,7 @@ def fingerprint(data: "Trajectories", model: ModelOptions, training: TrainingOpt
     return {
         "episodes": len(data),
         "steps": data.steps,
-        "reward_sum": float(np.asarray(data.rewards, np.float64).sum()),
+        "content": data.fingerprint,
         "model": to_json(model),
         "training": to_json(training),
         "seed": seed,
@@ -339,8 +352,3 @@ def choose_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def open_checkpoint(folder: str | Path | None, mark: dict[str, Any]) -> Checkpoint:
-    """A place to keep an unfinished fit, or none."""
-    return Checkpoint(None if folder is None else Path(folder), mark)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.credit.options import CLASSES
+from secret_rl.files import whole_number
 
 CLASS_NAMES = ("negative", "zero", "positive")
 
@@ -47,6 +48,14 @@ class Confusion:
             if here
         }
         return {"accuracy": accuracy, "balanced_accuracy": self.balanced_accuracy, "counts": self.counts.tolist()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Confusion":
+        """The inverse of ``to_json``; only the counts are read."""
+        counts = [[whole_number(count, high=2**62) for count in row] for row in data["counts"]]
+        if [len(row) for row in counts] != [len(CLASSES)] * len(CLASSES):
+            raise ValueError(f"predictions are counted in {len(CLASSES)} rows of {len(CLASSES)}, got {counts}")
+        return cls(np.array(counts, np.int64))
 
     def __str__(self) -> str:
         return " ".join(

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 CLASSES = (-1, 0, 1)  # sign of the reward, in the order of the logits
+_MOST_LAYERS = 16  # convolutions
 
 
 class Weights(NamedTuple):
@@ -43,8 +44,8 @@ class ModelOptions:
     def __post_init__(self) -> None:
         if self.units < 2 or self.units % 2:
             raise ValueError(f"units must be an even number of at least 2, got {self.units}")
-        if not self.filters or min(self.filters) < 1:
-            raise ValueError(f"filters must hold at least one positive number, got {self.filters}")
+        if not 1 <= len(self.filters) <= _MOST_LAYERS or min(self.filters) < 1:
+            raise ValueError(f"filters must hold 1 to {_MOST_LAYERS} positive numbers, got {self.filters[:20]}")
         for name in ("dropout_dense", "dropout_attention", "dropout_block"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")

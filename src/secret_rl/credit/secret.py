@@ -1,6 +1,6 @@
 """SECRET: credit learned offline from trajectories, read out from attention."""
 
-import json
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,33 +11,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from secret_rl.credit.attribution import Attributions, attribute
+from secret_rl.credit.checkpoint import Checkpoint
 from secret_rl.credit.diagnosis import FitReport
-from secret_rl.credit.fitting import (
-    Fitting,
-    choose_device,
-    fingerprint,
-    open_checkpoint,
-)
+from secret_rl.credit.encoders import check_spec
+from secret_rl.credit.fitting import Fitting, choose_device, fingerprint
 from secret_rl.credit.measures import Confusion
 from secret_rl.credit.model import RewardPredictor
 from secret_rl.credit.online import Queries, source_queries, step_credit
 from secret_rl.credit.options import ModelOptions, TrainingOptions, to_json
 from secret_rl.credit.tokens import Tokens
 from secret_rl.credit.training import evaluate
-from secret_rl.files import replacing
+from secret_rl.files import FileFormat, whole_number
 from secret_rl.progress import progress_bar
-from secret_rl.version import VERSION
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
-_FORMAT = "secret-rl credit model"
-_FORMAT_VERSION = 1
+_FORMAT = FileFormat("secret-rl credit model", remedy="restore it or fit again")
 _QUERIES = "queries."  # how the tensors begin that do not belong to the model
-
-
-class ModelError(ValueError):
-    """A file that cannot be read as a credit model, with what is wrong and what to do."""
 
 
 class NotFittedError(RuntimeError):
@@ -69,23 +60,26 @@ class Secret:
         self.queries: Queries | None = None
         """What rewards of the source looked for; None if none of the positive ones is predicted."""
         self._specs: tuple[dict[str, Any], dict[str, Any]] | None = None
+        self._checkpoint: Checkpoint | None = None
 
     def fit(
         self, data: "Trajectories", *, checkpoint: str | Path | None = None, progress: bool | None = None
     ) -> "Secret":
         """Learn from trajectories; ``report`` tells how that went.
 
-        With ``checkpoint``, a folder, a fit that is interrupted goes on where it stopped when called again.
+        With ``checkpoint``, a folder, a fit that is interrupted goes on where it stopped when called again. The folder
+        is kept until ``save`` has written the result. On one machine, with the same number of threads
+        (``torch.set_num_threads``), the same data and seed give the same weights, to the bit; another number of threads
+        adds numbers up in another order, and results differ in their last digits.
         """
         specs = _specs_of(data)
-        mark = fingerprint(data, self.model_options, self.training_options, self.seed)
-        with progress_bar(progress, "updates") as tick, _precise_enough(self.device):
-            fitting = Fitting(
-                data, specs, self.model_options, self.training_options, self.seed, self.device,
-                open_checkpoint(checkpoint, mark), tick,
-            )  # fmt: skip
-            model, report = fitting.run()
+        options = self.model_options, self.training_options
+        mark = {} if checkpoint is None else fingerprint(data, *options, self.seed)
+        kept = Checkpoint(None if checkpoint is None else Path(checkpoint), mark)
+        with closing(kept), progress_bar(progress, "updates") as tick, _precise_enough(self.device):
+            model, report = Fitting(data, specs, *options, self.seed, self.device, kept, tick).run()
         self.model, self.report, self._specs = model.to(self.device).eval(), report, specs
+        self._checkpoint = kept
         return self.remember(data)
 
     def remember(self, data: "Trajectories") -> "Secret":
@@ -147,13 +141,7 @@ class Secret:
         """Write one safetensors file: weights, and everything else as JSON in its header."""
         if self.model is None or self.report is None or self._specs is None:
             raise NotFittedError("there is nothing to save yet: call fit first")
-        from safetensors.torch import save_file
-
-        path = Path(path)
-        description = {
-            "format": _FORMAT,
-            "version": _FORMAT_VERSION,
-            "library": VERSION,
+        about = {
             "observation_space": self._specs[0],
             "action_space": self._specs[1],
             "model": to_json(self.model_options),
@@ -164,30 +152,30 @@ class Secret:
         tensors = dict(self.model.state_dict())
         if self.queries is not None:
             tensors |= {f"{_QUERIES}{name}": value for name, value in self.queries._asdict().items()}
-        weights = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        with replacing(path) as temporary:
-            save_file(weights, temporary, metadata={"secret_rl": json.dumps(description)})
-        return path
+        _FORMAT.write_arrays(path, about, {name: value.detach().cpu().numpy() for name, value in tensors.items()})
+        if self._checkpoint is not None:  # now that the result is safe
+            self._checkpoint.discard()
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> "Secret":
         """Read a model; nothing in the file is run."""
-        description, weights = _read(Path(path))
-        try:
-            options = {**description["model"], **description["training"]}
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is not a file: expected a model written by Secret.save")
+        about, arrays = _FORMAT.read_arrays(path)
+        with _FORMAT.reading(path):
+            options = {**about["model"], **about["training"]}
             options = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
-            secret = cls(seed=description["seed"], device=device, **options)
-            secret._specs = (description["observation_space"], description["action_space"])
-            secret.report = FitReport.from_json(description["report"])
-            model = RewardPredictor(*secret._specs, secret.model_options)
-            queries = {name: weights.pop(name).to(secret.device) for name in list(weights) if name.startswith(_QUERIES)}
+            secret = cls(seed=whole_number(about["seed"], -(2**63), 2**64), device=device, **options)
+            secret._specs = (about["observation_space"], about["action_space"])
+            secret.report = FitReport.from_json(about["report"])
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            queries = {n.removeprefix(_QUERIES): tensors.pop(n) for n in list(tensors) if n.startswith(_QUERIES)}
+            secret.model = _model_of(secret._specs, secret.model_options, tensors).to(secret.device).eval()
             if queries:
-                secret.queries = Queries(**{name.removeprefix(_QUERIES): value for name, value in queries.items()})
+                secret.queries = Queries(**{name: value.to(secret.device) for name, value in queries.items()})
                 secret.queries.check(secret.model_options.units)
-            model.load_state_dict(weights)
-        except (KeyError, TypeError, ValueError, RuntimeError) as broken:
-            raise ModelError(f"{path} does not describe a credit model this library can build: {broken}") from broken
-        secret.model = model.to(secret.device).eval()
         return secret
 
     @classmethod
@@ -236,27 +224,20 @@ def _compatible(mine: Any, theirs: Any) -> bool:
     return bool(mine == theirs)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file: expected a model written by Secret.save")
-    try:
-        with safe_open(path, framework="pt") as file:
-            description = json.loads((file.metadata() or {}).get("secret_rl", "null"))
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
-    except (SafetensorError, json.JSONDecodeError, OSError) as broken:
-        raise ModelError(
-            f"{path} is not a readable safetensors file ({broken}): it was damaged, or is no model"
-        ) from broken
-    if not isinstance(description, dict) or description.get("format") != _FORMAT:
-        raise ModelError(f"{path} is a safetensors file, but no credit model of this library")
-    if description.get("version") != _FORMAT_VERSION:
-        raise ModelError(
-            f"{path} has format version {description.get('version')!r}, this library reads {_FORMAT_VERSION}: "
-            f"open it with secret-rl {description.get('library', 'of another version')}"
-        )
-    return description, weights
+def _model_of(specs: tuple[Any, Any], options: ModelOptions, tensors: dict[str, Tensor]) -> RewardPredictor:
+    """A model with these weights; ValueError unless they are what it needs."""
+    for spec in specs:
+        check_spec(spec)
+    with torch.device("meta"):  # takes no memory, whatever sizes a file claims
+        model = RewardPredictor(*specs, options)
+    expected = {name: (tuple(value.shape), value.dtype) for name, value in model.state_dict().items()}
+    found = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
+    wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    if wrong:
+        name = wrong[0]
+        raise ValueError(f"it does not describe its own weights: {name} is {found.get(name)}, not {expected.get(name)}")
+    model.load_state_dict(tensors, assign=True)
+    return model
 
 
 class _precise_enough:

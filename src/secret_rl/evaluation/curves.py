@@ -1,7 +1,6 @@
 """Learning curves of several conditions on the same mazes and seeds, in memory and on disk."""
 
 import csv
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.atomic import replacing
 from secret_rl.evaluation.transfer import amount_per_maze, as_lengths, as_returns, per_maze
-from secret_rl.files import replace_text, replacing
+from secret_rl.files import FileFormat
 
-_FORMAT = "secret-rl learning curves 1"
+_FORMAT = FileFormat("secret-rl learning curves", remedy="restore it or learn again")
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,28 +125,19 @@ class LearningCurves:
         return f"LearningCurves of {names}: {size}"
 
     def save(self, path: str | Path) -> Path:
-        """Write everything to one ``.npz`` file, or a ``.json`` file anything can read; whole or not at all."""
+        """Write everything to one safetensors file, whole or not at all; ``to_csv`` writes a table."""
         path = Path(path)
-        arrays: dict[str, Any] = self._arrays()
-        if path.suffix == ".json":
-            content = {"format": _FORMAT, "dtype": str(arrays["returns"].dtype)}
-            replace_text(path, json.dumps({**content, **{name: array.tolist() for name, array in arrays.items()}}))
-        elif path.suffix == ".npz":
-            with replacing(path) as temporary, temporary.open("wb") as file:
-                np.savez_compressed(file, format=np.array(_FORMAT), **arrays)
-        else:
-            raise ValueError(f"{path.name} ends in {path.suffix!r}, expected '.npz' or '.json' (to_csv writes tables)")
-        return path
+        if path.suffix != ".safetensors":
+            raise ValueError(f"{path.name} ends in {path.suffix!r}, expected '.safetensors' (to_csv writes tables)")
+        return _FORMAT.write_arrays(path, {"names": list(self.names)}, self._arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> "LearningCurves":
         """Read what ``save`` wrote."""
-        try:
-            return cls._of(_read(Path(path)))
-        except FileNotFoundError:
-            raise
-        except Exception as broken:
-            raise ValueError(f"{path} cannot be read as learning curves: {broken}") from broken
+        about, arrays = _FORMAT.read_arrays(path)
+        with _FORMAT.reading(Path(path)):
+            names, optimal = list(about["names"]), arrays.pop("optimal", None)
+            return cls(optimal=optimal, **{what: dict(zip(names, part, strict=True)) for what, part in arrays.items()})
 
     def to_csv(self, path: str | Path) -> Path:
         """Write a long table (condition, maze, seed, episode, return[, length]), whole or not at all."""
@@ -166,27 +157,7 @@ class LearningCurves:
         parts = {"returns": self.returns, "lengths": self.lengths, "collected": self.collected}
         parts["collected_steps"] = self.collected_steps
         stacked = {what: np.stack([part[n] for n in self.names]) for what, part in parts.items() if part is not None}
-        return {"names": np.array(self.names), **stacked, **({} if self.optimal is None else {"optimal": self.optimal})}
-
-    @classmethod
-    def _of(cls, content: dict[str, Any]) -> "LearningCurves":
-        names = [str(name) for name in content.pop("names")]
-        optimal = content.pop("optimal", None)
-        return cls(optimal=optimal, **{what: dict(zip(names, part, strict=True)) for what, part in content.items()})
-
-
-def _read(path: Path) -> dict[str, Any]:
-    if path.suffix == ".json":
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        dtype = np.dtype(content.pop("dtype"))
-        content["returns"] = np.asarray(content["returns"], dtype)
-    else:
-        with np.load(path, allow_pickle=False) as archive:
-            content = {name: archive[name] for name in archive.files}
-    found = str(content.pop("format", None))
-    if found != _FORMAT:
-        raise ValueError(f"format {found!r}, expected {_FORMAT!r}")
-    return content
+        return {**stacked, **({} if self.optimal is None else {"optimal": self.optimal})}
 
 
 def _locked(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,47 +1,40 @@
 """What online SECRET knows, in a folder: an interrupted training goes on with it."""
 
-import json
-import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from secret_rl.atomic import find_folder, new_folder
 from secret_rl.credit import Secret
-from secret_rl.files import replace_text
+from secret_rl.files import FileFormat, ResumeError, check_same, finite_number, plain, whole_number
 from secret_rl.online.secret import OnlineSecret, Refit
 from secret_rl.shaping import LearnedPotential, OnlineCredit, Potential, TablePotential
 from secret_rl.shaping.terms import load_potential
+from secret_rl.text import printable
 from secret_rl.trajectories import Trajectories
 
 _STATE = "online.json"
-_FORMAT = "secret-rl online secret"
+_FORMAT = FileFormat("secret-rl online secret", remedy="choose another folder, or train again")
 _KEPT = 2  # states: should a training be ended between this file and its own, it goes on from the one before
-
-
-class OnlineFolderError(ValueError):
-    """A folder that online SECRET cannot go on from, with what is wrong and what to do."""
 
 
 def save_state(online: OnlineSecret, folder: Path, step: int) -> Path:
     """Write everything that changes, as it is after so many steps of training: whole or not at all."""
-    final, writing = folder / str(step), folder / f".{step}.writing-{os.getpid()}"
-    shutil.rmtree(writing, ignore_errors=True)
-    writing.mkdir(parents=True)
-    if online.seen:
-        online.trajectories.save(writing / "episodes")
-    if online.secret is not None:
-        online.secret.save(writing / "secret.safetensors")
-    if online.present is not None:
-        _save_potential(online.present, writing / "potential")
-    state = {
-        "format": _FORMAT, "version": 1, "options": _options(online), "seen": online.seen, "next": online.next,
-        "fits": online.fits, "kind": None if online.present is None else type(online.present).__name__,
-        "secret": online.secret is not None, "history": [asdict(refit) for refit in online.history],
-    }  # fmt: skip
-    replace_text(writing / _STATE, json.dumps(state, indent=1) + "\n")
-    shutil.rmtree(final, ignore_errors=True)
-    writing.rename(final)
+    final = folder / str(step)
+    with new_folder(final, overwrite=True) as writing:
+        if online.seen:
+            online.trajectories.save(writing / "episodes")
+        if online.secret is not None:
+            online.secret.save(writing / "secret.safetensors")
+        if online.present is not None:
+            _save_potential(online.present, writing / "potential")
+        state = {
+            "options": _options(online), "seen": online.seen, "next": online.next, "fits": online.fits,
+            "kind": None if online.present is None else type(online.present).__name__,
+            "secret": online.secret is not None, "history": [asdict(refit) for refit in online.history],
+        }  # fmt: skip
+        _FORMAT.write_json(writing / _STATE, plain(state))
     for old in sorted(_steps(folder))[:-_KEPT]:
         shutil.rmtree(folder / str(old), ignore_errors=True)
     return final
@@ -49,30 +42,36 @@ def save_state(online: OnlineSecret, folder: Path, step: int) -> Path:
 
 def load_state(online: OnlineSecret, folder: Path, step: int) -> None:
     """Put a new one, of the same options, where it was after so many steps of training."""
-    path = folder / str(step)
+    path = find_folder(folder / str(step))
     if not (path / _STATE).is_file():
-        raise OnlineFolderError(
+        raise ResumeError(
             f"{folder} knows nothing of {step:,} steps of training, but of {sorted(_steps(folder)) or 'none'}: it "
             "belongs to another training; choose another folder, or train again"
         )
-    try:
-        state = json.loads((path / _STATE).read_text(encoding="utf-8"))
-        if state["format"] != _FORMAT or state["version"] != 1:
-            raise ValueError(f"format {state['format']!r}, version {state['version']!r}")
-        changed = {key: value for key, value in _options(online).items() if state["options"].get(key) != value}
-        if changed:
-            told = "; ".join(f"{key} was {state['options'].get(key)}, now {value}" for key, value in changed.items())
-            raise ValueError(f"it was written with other options: {told}")
+    state = _FORMAT.read_json(path / _STATE)
+    with _FORMAT.reading(path / _STATE):
+        check_same(path, "an online secret", dict(state["options"]), plain(_options(online)))
         if state["secret"]:
             online.secret = Secret.load(path / "secret.safetensors")
         if state["kind"] is not None:
             online.present = _load_potential(state["kind"], path / "potential", online.secret)
+        counts = [whole_number(state[name]) for name in ("seen", "next", "fits")]
         if state["seen"]:
             _put_episodes(online, Trajectories.load(path / "episodes"))
-        online.seen, online.next, online.fits = state["seen"], state["next"], state["fits"]
-        online.history[:] = [Refit(**entry) for entry in state["history"]]
-    except (KeyError, TypeError, ValueError, OSError) as broken:
-        raise OnlineFolderError(f"{path} cannot be taken up ({broken}): train again, in another folder") from broken
+        online.seen, online.next, online.fits = counts
+        online.history[:] = [_refit(entry) for entry in state["history"]]
+
+
+def _refit(entry: dict[str, Any]) -> Refit:
+    gain = entry["history_gain"]
+    return Refit(
+        episodes=whole_number(entry["episodes"]),
+        successes=whole_number(entry["successes"]),
+        history_gain=None if gain is None else finite_number(gain),
+        accepted=bool(entry["accepted"]),
+        reason=printable(str(entry["reason"])),
+        seconds=finite_number(entry["seconds"]),
+    )
 
 
 def _options(online: OnlineSecret) -> dict[str, Any]:
@@ -97,7 +96,7 @@ def _put_episodes(online: OnlineSecret, data: Trajectories) -> None:
 
 def _save_potential(potential: Potential, path: Path) -> None:
     if not isinstance(potential, TablePotential | LearnedPotential | OnlineCredit):
-        raise OnlineFolderError(
+        raise TypeError(
             f"{potential!r} cannot be kept in a folder: expected a TablePotential, a LearnedPotential or OnlineCredit; "
             "leave the folder out"
         )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.files import replacing
+from secret_rl.atomic import replacing
 
 try:
     from PIL import Image

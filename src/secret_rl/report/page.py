@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from secret_rl.atomic import replace_text
 from secret_rl.credit.measures import Confusion
-from secret_rl.files import replace_text
 from secret_rl.report.concentration import plot_concentration
 from secret_rl.report.html import Html, element, folded, page, picture, table
 from secret_rl.report.learned import learned_sections
+from secret_rl.report.record import FORMAT
 from secret_rl.report.runs import Run, load_runs
 from secret_rl.report.style import svg_of
 from secret_rl.report.training_curves import plot_training
@@ -25,11 +26,8 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
     loaded = load_runs([Path(run) for run in runs])
     if not loaded:
         raise ValueError("no run to report: name at least one folder or model")
-    try:
+    with FORMAT.reading(Path(", ".join(run.name for run in loaded))):  # what is read is not all checked beforehand
         text = report_page(loaded)
-    except (KeyError, TypeError, AttributeError) as broken:  # what is read is not all checked beforehand
-        names = ", ".join(run.name for run in loaded)
-        raise ValueError(f"a record of {names} is damaged ({broken!r}): run its command again") from broken
     replace_text(out, text)
     return Path(out)
 

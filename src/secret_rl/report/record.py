@@ -1,7 +1,6 @@
 """The record of a run: ``run.json`` in its folder says what was run, how far it came and what came of it."""
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -12,11 +11,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.files import replace_text, replacing
+from secret_rl.atomic import Lock, folder_lock, sweep_folder
+from secret_rl.files import FileFormat, plain
 from secret_rl.version import VERSION
 
 RECORD = "run.json"
-_FORMAT, _VERSION = "secret-rl run", 1
+FORMAT = FileFormat("secret-rl run", remedy="run the command again")
+_ARRAY = FileFormat("secret-rl part of a run", remedy="run the command again")
 _PARTS = "parts"
 
 T = TypeVar("T")
@@ -25,28 +26,36 @@ T = TypeVar("T")
 class RunFolder:
     """The folder of a run. One that was interrupted is taken up where the same run is begun again; others start anew.
 
-    Only parts that the record names count, and the record is replaced last: a folder is sound at every moment.
+    Only parts that the record names count, and the record is replaced last: a folder is sound at every moment. One
+    process at a time holds it, from here to ``finish`` or ``close``.
     """
 
     def __init__(
-        self, folder: Path, command: str, settings: Mapping[str, Any], inputs: Mapping[str, Path | None] | None = None
+        self,
+        folder: Path,
+        command: str,
+        settings: Mapping[str, Any],
+        inputs: Mapping[str, Path | str | None] | None = None,
     ) -> None:
         self.folder = folder
         asked = {
-            "format": _FORMAT,
-            "version": _VERSION,
             "library": VERSION,
             "command": command,
             "settings": plain(settings),
-            "inputs": {name: _hash(path) for name, path in (inputs or {}).items() if path is not None},
+            "inputs": {name: _identity(given) for name, given in (inputs or {}).items() if given is not None},
         }
+        self._lock: Lock = folder_lock(folder)
         before = _unfinished(folder / RECORD)
         self.taken_up = all(before.get(key) == value for key, value in asked.items())
         if not self.taken_up:
             before = {**asked, "date": _now(), "finished": False, "done": []}
             rmtree(folder / _PARTS, ignore_errors=True)
         self._record = before
-        self._write()
+        try:
+            self._write()
+        except BaseException:
+            self.close()
+            raise
 
     def once(self, part: str, make: Callable[[], T], load: Callable[[], T]) -> T:
         """Make a part of the run, or load what it left before an interruption."""
@@ -59,15 +68,14 @@ class RunFolder:
 
     def array(self, part: str, make: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
         """A part that is an array, kept until the run is finished."""
-        path = self.folder / _PARTS / f"{part}.npy"
+        path = self.folder / _PARTS / f"{part}.safetensors"
 
         def made() -> NDArray[np.float64]:
             array = make()
-            with replacing(path) as temporary, temporary.open("wb") as file:
-                np.save(file, array, allow_pickle=False)
+            _ARRAY.write_arrays(path, {}, {"array": array})
             return array
 
-        return self.once(part, made, lambda: np.load(path, allow_pickle=False))
+        return self.once(part, made, lambda: _ARRAY.read_arrays(path)[1]["array"])
 
     def finish(self, **results: Any) -> dict[str, Any]:
         """Write what came of it, and give the whole record."""
@@ -75,10 +83,22 @@ class RunFolder:
         self._record |= {"finished": True, "date": _now(), **plain(results)}
         self._write()
         rmtree(self.folder / _PARTS, ignore_errors=True)
+        sweep_folder(self.folder)
+        self.close()
         return self._record
 
+    def close(self) -> None:
+        """Let others use the folder; more than once does no harm."""
+        self._lock.release()
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _write(self) -> None:
-        replace_text(self.folder / RECORD, json_text(self._record) + "\n")
+        FORMAT.write_json(self.folder / RECORD, plain(self._record))
 
 
 def folder_of(model: Path) -> Path:
@@ -86,50 +106,24 @@ def folder_of(model: Path) -> Path:
     return model.with_name(f"{model.name.removesuffix('.safetensors')}.run")
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """The content of a ``run.json``; an error that names it where it is not one."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as broken:
-        raise ValueError(f"{path} is damaged ({broken}): run the command again") from broken
-    if not isinstance(record, dict) or record.get("format") != _FORMAT:
-        raise ValueError(f"{path} is no record of a run of this library")
-    if record.get("version") != _VERSION:
-        raise ValueError(
-            f"{path} has format version {record.get('version')!r}, this library reads {_VERSION}: "
-            f"open it with secret-rl {record.get('library', 'of another version')}"
-        )
-    return record
-
-
 def json_text(content: Any) -> str:
     """JSON that every reader takes: what is not finite is null, what JSON does not know its name."""
     return json.dumps(plain(content), indent=1, allow_nan=False)
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON gives it back."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
-
-
 def _unfinished(path: Path) -> dict[str, Any]:
     """The record of an interrupted run, empty if there is none that can be taken up."""
     try:
-        record = read_record(path)
+        record = FORMAT.read_json(path)
     except (OSError, ValueError):
         return {}
     sound = record.get("finished") is False and isinstance(record.get("done"), list)
     return record if sound else {}
 
 
-def _hash(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()[:16]
+def _identity(given: Path | str) -> str:
+    """What tells an input from another: of a file, its content."""
+    return given if isinstance(given, str) else sha256(given.read_bytes()).hexdigest()[:16]
 
 
 def _now() -> str:

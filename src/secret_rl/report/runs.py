@@ -1,23 +1,25 @@
 """Runs read back from what they left: folders of commands and of ``train``, learning curves, and models."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secret_rl.credit.diagnosis import FitReport
 from secret_rl.evaluation import CreditQuality, LearningCurves
-from secret_rl.report.record import RECORD, folder_of, read_record
+from secret_rl.files import FileFormat
+from secret_rl.report.record import FORMAT, RECORD, folder_of
+from secret_rl.text import printable
 
 if TYPE_CHECKING:
     from secret_rl.agents.sb3 import DeepCurve
 
-_STATE, _TRAINING = "state.json", "secret-rl deep training"
-_CURVES, _COMPARISON = "curves.npz", "comparison.json"
+_STATE = "state.json"
+CURVES, COMPARISON = "curves.safetensors", "comparison.json"
+COMPARISON_FORMAT = FileFormat("secret-rl comparison", remedy="run the command again")
 _PNG = b"\x89PNG\r\n\x1a\n"
 _EXPECTED = (
-    f"{RECORD} (of fit, learn and demo), {_STATE} (of train with folder=), {_CURVES} (of learning curves), "
+    f"{RECORD} (of fit, learn and demo), {_STATE} (of train with folder=), {CURVES} (of learning curves), "
     "or a model written by fit"
 )
 
@@ -57,32 +59,20 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
     return runs
 
 
-def printable(text: str) -> str:
-    """Text with a mark in place of what cannot be printed."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
-
-
 def _load(path: Path, name: str) -> Run:
     if path.is_file():
         return _of_model(path, name)
     if not path.is_dir():
         raise FileNotFoundError(f"{path} does not exist: expected a folder with {_EXPECTED}")
-    for file, load in ((RECORD, _of_command), (_STATE, _of_training), (_CURVES, _of_curves)):
+    for file, load in ((RECORD, _of_command), (_STATE, _of_training), (CURVES, _of_curves)):
         if (path / file).is_file():
-            return _whole(path / file, lambda load=load: load(path, name))  # type: ignore[misc]
+            with FORMAT.reading(path / file):
+                return load(path, name)
     raise ValueError(f"nothing to report in {path}: expected {_EXPECTED}")
 
 
-def _whole(file: Path, load: Callable[[], Run]) -> Run:
-    """A run whose files hold what they should, else an error that names one."""
-    try:
-        return load()
-    except (KeyError, TypeError, AttributeError) as broken:
-        raise ValueError(f"{file} is damaged ({broken!r}): run the command again") from broken
-
-
 def _of_command(folder: Path, name: str) -> Run:
-    record = read_record(folder / RECORD)
+    record = FORMAT.read_json(folder / RECORD)
     facts = {"command": record["command"], "version": record["library"], "date": record["date"]}
     curves = record.get("curves")
     fit = record.get("fit")
@@ -103,10 +93,9 @@ def _of_command(folder: Path, name: str) -> Run:
 
 def _of_training(folder: Path, name: str) -> Run:
     from secret_rl.agents.sb3 import DeepCurve
+    from secret_rl.agents.sb3.checkpoint import FORMAT as TRAINING
 
-    state = _json(folder / _STATE)
-    if state.get("format") != _TRAINING:
-        raise ValueError(f"{folder / _STATE} is of {state.get('format')!r}, expected {_TRAINING!r}: nothing to report")
+    state = TRAINING.read_json(folder / _STATE)
     return Run(
         name=name,
         facts={"command": "train", "finished": bool(state["finished"])},
@@ -117,9 +106,9 @@ def _of_training(folder: Path, name: str) -> Run:
 
 def _of_curves(folder: Path, name: str) -> Run:
     """Learning curves without a record, as the library saves them."""
-    path = folder / _COMPARISON
-    comparison = _json(path) if path.is_file() else None
-    return Run(name, {}, {}, curves=LearningCurves.load(folder / _CURVES), comparison=comparison)
+    path = folder / COMPARISON
+    comparison = COMPARISON_FORMAT.read_json(path) if path.is_file() else None
+    return Run(name, {}, {}, curves=LearningCurves.load(folder / CURVES), comparison=comparison)
 
 
 def _of_model(path: Path, name: str) -> Run:
@@ -133,14 +122,6 @@ def _of_model(path: Path, name: str) -> Run:
             return run
     settings = {"seed": secret.seed, **vars(secret.model_options), **vars(secret.training_options)}
     return Run(name, {"command": "fit"}, _flat(settings), fit=secret.report)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as broken:
-        raise ValueError(f"{path} is damaged ({broken}): run the command again") from broken
-    return content
 
 
 def _picture(path: Path) -> bytes:

@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from secret_rl.files import replacing
+from secret_rl.atomic import replacing
 
 try:
     import matplotlib

@@ -10,12 +10,11 @@ from secret_rl.shaping.potentials import CoverageWarning, NoPotential, Potential
 from secret_rl.shaping.replayed import ReplayShaping
 from secret_rl.shaping.states import Cells, Observed
 from secret_rl.shaping.table import TablePotential
-from secret_rl.shaping.table_file import PotentialFileError
 from secret_rl.shaping.vector import VectorPotentialShaping
 from secret_rl.shaping.wrappers import PotentialShaping
 
 __all__ = [
     "Cells", "ChangingPotential", "CoverageWarning", "EventCredit", "LearnedPotential", "NoPotential", "Observed",
-    "OnlineCredit", "Potential", "PotentialFileError", "PotentialRangeWarning", "PotentialShaping", "ReplayShaping",
+    "OnlineCredit", "Potential", "PotentialRangeWarning", "PotentialShaping", "ReplayShaping",
     "TablePotential", "VectorPotential", "VectorPotentialShaping", "estimate_potential", "learn_potential",
 ]  # fmt: skip

@@ -1,6 +1,5 @@
 """Potentials of the history: credit is added up as steps happen."""
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -11,19 +10,18 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.files import replace_text
+from secret_rl.files import FileFormat, finite_number
 from secret_rl.shaping.estimation import mean_over_visits
 from secret_rl.shaping.pairs import KnownPairs
 from secret_rl.shaping.potentials import Infos, Mask, Values
 from secret_rl.shaping.states import StateOf
 from secret_rl.shaping.table import TablePotential
-from secret_rl.shaping.table_file import PotentialFileError
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays
 from secret_rl.views import View, view_from_json, view_to_json
 from secret_rl.views.described import is_own
 
-_FORMAT = "secret-rl online credit"
+_FORMAT = FileFormat("secret-rl online credit", remedy="make it again with OnlineCredit(...).save")
 _NUMBERS = ("threshold", "scale", "reward", "cap")
 
 
@@ -160,43 +158,31 @@ class OnlineCredit:
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the options as JSON; the model is saved with ``Secret.save``."""
-        content: dict[str, Any] = {"format": _FORMAT, "version": 1, "options": self.options}
+        view = None
         if self._observation is not None:
             if self._view is None or not is_own(self._view):
                 raise ValueError(
                     f"{self._observation!r}, which makes observations, cannot be saved: keep it in your code, or use a "
                     "view of secret_rl.views"
                 )
-            # Those who cannot read views are not to take the file for one without.
-            content |= {"version": 2, "observation": view_to_json(self._view)}
-        path = Path(path)
-        replace_text(path, json.dumps(content, indent=1) + "\n")
-        return path
+            view = view_to_json(self._view)
+        return _FORMAT.write_json(Path(path), {"options": self.options, "observation": view})
 
     @classmethod
     def load(cls, path: str | PathLike[str], secret: StepCredit) -> "OnlineCredit":
         """Read what ``save`` wrote, for a model that was loaded with ``Secret.load``."""
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            if content["format"] != _FORMAT or content["version"] not in (1, 2):
-                raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
-            options = content["options"]
+        content = _FORMAT.read_json(Path(path))
+        with _FORMAT.reading(Path(path)):
+            options, view = content["options"], content["observation"]
             if set(options) != {*_NUMBERS, "reset_on_reward"}:
-                raise ValueError(f"options {sorted(options)}")
-            if not all(type(options[name]) in (int, float) for name in _NUMBERS):
-                raise TypeError(f"options that are not numbers in {options}")
+                raise ValueError(f"it has the options {sorted(options)}")
+            numbers = {name: finite_number(options[name]) for name in _NUMBERS}
             if type(options["reset_on_reward"]) is not bool:
-                raise TypeError(f"reset_on_reward is {options['reset_on_reward']!r}, expected true or false")
-            view = view_from_json(content["observation"]) if content["version"] == 2 else None
-            return cls(secret, **options, observation=view)
-        except FileNotFoundError:
-            raise
-        # Hostile files nest deeper than Python recurses, or hold numbers too long to read.
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, OSError) as broken:
-            raise PotentialFileError(
-                f"{path} cannot be read as online credit ({broken or type(broken).__name__}): it is damaged or "
-                "something else; make it again with OnlineCredit(...).save"
-            ) from None
+                raise ValueError(f"reset_on_reward is {options['reset_on_reward']!r}, expected true or false")
+            return cls(
+                secret, **numbers, reset_on_reward=options["reset_on_reward"],
+                observation=None if view is None else view_from_json(view),
+            )  # fmt: skip
 
     def _seen(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """What the model reads of a step, as a copy: environments reuse their arrays."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from secret_rl.shaping.potentials import CoverageWarning, Infos, Mask, Values
 from secret_rl.shaping.states import StateOf, canonical, state_from_json, state_rows, state_to_json
-from secret_rl.shaping.table_file import PotentialFileError, read_table, write_table
+from secret_rl.shaping.table_file import FORMAT, read_table, write_table
 
 _ASKED_BEFORE_WARNING = 30  # states in a row, none of them known
 _LONGEST_ARRAY = 1 << 20  # entries of a table over whole numbers that is kept as an array, too
@@ -156,11 +156,9 @@ class TablePotential:
     def load(cls, path: str | PathLike[str], *, state: StateOf | None = None) -> "TablePotential":
         """Read what ``save`` wrote. ``state`` is needed where states were made by a function."""
         values, about = read_table(Path(path))
-        try:
+        with FORMAT.reading(Path(path)):
             source = state_from_json(about.get("state"), state)
             return cls(values, state=source, reward_bound=about.get("reward_bound"))
-        except (TypeError, ValueError, OverflowError) as wrong:
-            raise PotentialFileError(f"{path} cannot be read as a potential: {wrong}") from None
 
     @cached_property
     def array(self) -> "NumberTable | None":

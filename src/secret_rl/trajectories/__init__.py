@@ -3,8 +3,7 @@
 from secret_rl.trajectories.building import Recorder
 from secret_rl.trajectories.collecting import collect
 from secret_rl.trajectories.selection import TooFewSuccessesError
-from secret_rl.trajectories.store import StoreError
 from secret_rl.trajectories.summary import Summary
 from secret_rl.trajectories.types import Episode, Trajectories
 
-__all__ = ["Episode", "Recorder", "StoreError", "Summary", "TooFewSuccessesError", "Trajectories", "collect"]
+__all__ = ["Episode", "Recorder", "Summary", "TooFewSuccessesError", "Trajectories", "collect"]

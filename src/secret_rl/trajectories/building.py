@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from secret_rl.trajectories import spaces
-from secret_rl.trajectories.nested import Array, Nest, map_arrays, map_leaves, named_arrays, row_count, stack
+from secret_rl.trajectories.nested import Array, Nest, map_arrays, map_leaves, named_arrays, row_count, stack, subpath
 from secret_rl.trajectories.types import Episode, Trajectories
 
 
@@ -253,9 +253,9 @@ def _infer(name: str, episode: Episode | Mapping[str, Any], columns: Mapping[str
 
     def joined(value: Nest, path: str) -> Nest:
         if isinstance(value, dict):
-            return {key: joined(part, f"{path}/{key}") for key, part in value.items()}
+            return {key: joined(part, subpath(path, key)) for key, part in value.items()}
         if isinstance(value, tuple):
-            return tuple(joined(part, f"{path}/{i}") for i, part in enumerate(value))
+            return tuple(joined(part, subpath(path, i)) for i, part in enumerate(value))
         return columns[path]
 
     return spaces.infer(joined(_arrays(example), name))

@@ -11,16 +11,18 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
+from secret_rl.files import check_same, whole_number
 from secret_rl.progress import Tick, progress_bar
 from secret_rl.trajectories.building import annotation_names, env_meta
 from secret_rl.trajectories.policies import policy_name
 from secret_rl.trajectories.selection import Selection
 from secret_rl.trajectories.sources import CompiledSource, EnvSource, Source, VectorSource
-from secret_rl.trajectories.store import StoreError, StoreWriter, check_target, load
+from secret_rl.trajectories.store import Collection, check_target, load
 from secret_rl.trajectories.types import Trajectories
 
 _DRAWS_PER_EPISODE = 10_000  # before giving up on a success share, unless told otherwise
 _SECONDS_BETWEEN_COMMITS = 5.0
+_COUNTED = ("successes", "drawn")
 
 EnvLike = str | gym.Env[Any, Any] | VectorEnv[Any, Any, Any] | Callable[[], gym.Env[Any, Any]]
 
@@ -163,39 +165,33 @@ def _on_disk(
     out: Path,
     overwrite: bool,
 ) -> Trajectories:
-    writer = StoreWriter(out.with_name(f"{out.name}.partial"), resume=source.resumable)
-    if writer.progress:
-        _take_up(writer, selection, meta)
-    tick(selection)
-    committed = time.monotonic()
+    collection = Collection(out)
     try:
+        if collection.progress:
+            # A tuple comes back from JSON as a list.
+            now = json.loads(json.dumps(meta, default=str))
+            check_same(collection.folder, "an unfinished collection", collection.progress["meta"], now)
+        if collection.progress and source.resumable:
+            collection.take_up()
+            selection.kept = collection.episodes
+            selection.successes, selection.drawn = (whole_number(collection.progress[k]) for k in _COUNTED)
+        else:
+            collection.begin()
+        tick(selection)
+        committed = time.monotonic()
         for block in source.blocks(selection):
-            writer.append(block)
+            collection.append(block)
             tick(selection)
             # A block may hold only part of a selection: commit when all that was chosen is written.
-            whole = source.resumable and writer.episodes == selection.kept
+            whole = source.resumable and collection.episodes == selection.kept
             if whole and time.monotonic() - committed >= _SECONDS_BETWEEN_COMMITS:
-                writer.commit(meta=meta, successes=selection.successes, drawn=selection.drawn)
+                collection.commit(meta=meta, **{name: getattr(selection, name) for name in _COUNTED})
                 committed = time.monotonic()
-        writer.finish(out, {**meta, "drawn": selection.drawn}, overwrite)
+        collection.finish({**meta, "drawn": selection.drawn}, overwrite)
     except BaseException:
-        writer.release() if writer.progress else writer.discard()
+        collection.stop()
         raise
     return load(out, verify=False)
-
-
-def _take_up(writer: StoreWriter, selection: Selection, meta: dict[str, Any]) -> None:
-    """Go on where an interrupted collection stopped."""
-    before, meta = writer.progress["meta"], json.loads(json.dumps(meta, default=str))  # a tuple comes back as a list
-    if before != meta:
-        changed = sorted(key for key in before.keys() | meta.keys() if before.get(key) != meta.get(key))
-        raise StoreError(
-            f"{writer.folder} is an unfinished collection with another {', '.join(changed)}: "
-            "repeat that call to finish it, choose another path, or delete the folder"
-        )
-    selection.kept = writer.episodes
-    selection.successes = writer.progress["successes"]
-    selection.drawn = writer.progress["drawn"]
 
 
 def _show(bar: Tick, selection: Selection) -> None:

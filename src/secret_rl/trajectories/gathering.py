@@ -34,6 +34,8 @@ def gather_runs(
     array: Array, raw: NDArray[np.uint8] | None, starts: NDArray[Any], lengths: NDArray[Any], total: int
 ) -> Array:
     """The rows ``starts[i]`` to ``starts[i] + lengths[i]`` of each run, one after another; ``raw`` is ``as_bytes``."""
+    if starts.min() < 0 or lengths.min() < 0 or (starts + lengths).max() > len(array) or lengths.sum() != total:
+        raise IndexError(f"offsets point outside an array of {len(array)} rows")  # compiled copies check nothing
     gathered = np.empty((total, *array.shape[1:]), array.dtype)
     if raw is None:
         at = 0

@@ -3,11 +3,13 @@
 import json
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from secret_rl.atomic import new_folder
 from secret_rl.trajectories.building import pack
 from secret_rl.trajectories.nested import Array, map_arrays
 from secret_rl.trajectories.store import StoreWriter, check_target
@@ -74,14 +76,10 @@ def from_minari(dataset: Any, *, out: str | Path | None = None, overwrite: bool 
     if out is None:
         return Trajectories.concatenate(list(blocks)).with_meta(**meta)
     check_target(Path(out), overwrite)
-    writer = StoreWriter(Path(f"{out}.partial"))
-    try:
+    with new_folder(Path(out), overwrite=overwrite) as folder, closing(StoreWriter(folder)) as writer:
         for block in blocks:
             writer.append(block)
-        writer.finish(Path(out), meta, overwrite)
-    except BaseException:
-        writer.discard()
-        raise
+        writer.complete(meta)
     return Trajectories.load(out, verify=False)
 
 

@@ -32,14 +32,19 @@ def map_leaves(function: Callable[[gym.Space[Any], Any], Any], space: gym.Space[
     return function(space, nest)
 
 
+def subpath(name: str, key: object) -> str:
+    """The path of a part; two parts never have the same one, whatever the keys are."""
+    return f"{name}/{str(key).replace('%', '%25').replace('/', '%2F')}"
+
+
 def named_arrays(name: str, nest: Nest) -> Iterator[tuple[str, Array]]:
     """The arrays of a nest with their paths: ``observations/position``, ``observations/0``, ..."""
     if isinstance(nest, dict):
         for key, part in nest.items():
-            yield from named_arrays(f"{name}/{key}", part)
+            yield from named_arrays(subpath(name, key), part)
     elif isinstance(nest, tuple):
         for i, part in enumerate(nest):
-            yield from named_arrays(f"{name}/{i}", part)
+            yield from named_arrays(subpath(name, i), part)
     else:
         yield name, nest
 
@@ -47,9 +52,9 @@ def named_arrays(name: str, nest: Nest) -> Iterator[tuple[str, Array]]:
 def gather(space: gym.Space[Any], name: str, arrays: Mapping[str, Array]) -> Nest:
     """The inverse of ``named_arrays`` for rows that are elements of ``space``."""
     if isinstance(space, gym.spaces.Dict):
-        return {key: gather(part, f"{name}/{key}", arrays) for key, part in space.spaces.items()}
+        return {key: gather(part, subpath(name, key), arrays) for key, part in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):
-        return tuple(gather(part, f"{name}/{i}", arrays) for i, part in enumerate(space.spaces))
+        return tuple(gather(part, subpath(name, i), arrays) for i, part in enumerate(space.spaces))
     return arrays[name]
 
 

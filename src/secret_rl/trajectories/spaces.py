@@ -1,13 +1,19 @@
 """Gymnasium spaces as JSON, and whether rows of an array are elements of one."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from secret_rl.files import whole_number
 from secret_rl.trajectories.nested import Array, Nest
+
+BUDGET = 32 << 20
+"""Bytes that the spaces of a file may take, beside its own size: a few words can describe a space of any size."""
+_MOST_PARTS = 1_000  # of a Dict or Tuple
 
 
 class UnsupportedSpaceError(TypeError):
@@ -45,8 +51,15 @@ def to_json(space: gym.Space[Any]) -> dict[str, Any]:
     )
 
 
-def from_json(data: Mapping[str, Any]) -> gym.Space[Any]:
-    """The space that ``to_json`` described."""
+def from_json(data: Mapping[str, Any], budget: int = BUDGET) -> gym.Space[Any]:
+    """The space that ``to_json`` described; ValueError if it would take more bytes than the budget."""
+    sizes = [_size_of(part) for part in _parts(data)]
+    if sum(sizes) > budget or len(sizes) > _MOST_PARTS:
+        raise ValueError(f"it describes a space of {len(sizes):,} parts and {sum(sizes):,} bytes, more than it should")
+    return _made(data)
+
+
+def _made(data: Mapping[str, Any]) -> gym.Space[Any]:
     kind = data["type"]
     if kind == "Box":
         dtype = np.dtype(data["dtype"])
@@ -62,10 +75,31 @@ def from_json(data: Mapping[str, Any]) -> gym.Space[Any]:
     if kind == "MultiBinary":
         return spaces.MultiBinary(data["n"])
     if kind == "Dict":
-        return spaces.Dict([(key, from_json(part)) for key, part in data["spaces"]])
-    if kind == "Tuple":
-        return spaces.Tuple([from_json(part) for part in data["spaces"]])
-    raise ValueError(f"unknown space type {kind!r}")
+        return spaces.Dict([(key, _made(part)) for key, part in data["spaces"]])
+    return spaces.Tuple([_made(part) for part in data["spaces"]])
+
+
+def _parts(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The description of a space, or those of the parts of a ``Dict`` or ``Tuple``, however deep."""
+    if data["type"] in ("Dict", "Tuple"):
+        for part in data["spaces"]:
+            yield from _parts(part[1] if data["type"] == "Dict" else part)
+    else:
+        yield data
+
+
+def _size_of(data: Mapping[str, Any]) -> int:
+    """Bytes that a space takes when it is made, or that numbers in it take."""
+    if data["type"] == "Box":
+        dtype = np.dtype(data["dtype"])
+        if dtype.kind not in "biuf":
+            raise ValueError(f"it describes a Box of {dtype}, expected numbers")
+        return int(math.prod(whole_number(side) for side in data["shape"]) * (4 * dtype.itemsize + 4))
+    if data["type"] == "MultiBinary":
+        return math.prod(whole_number(side) for side in (data["n"] if isinstance(data["n"], list) else [data["n"]]))
+    if data["type"] not in ("Discrete", "MultiDiscrete"):
+        raise ValueError(f"unknown space type {data['type']!r}")
+    return 0
 
 
 def infer(nest: Nest) -> gym.Space[Any]:
@@ -93,9 +127,11 @@ def problem_with_rows(space: gym.Space[Any], rows: Array) -> tuple[int, str] | N
         return 0, f"has dtype {rows.dtype}: expected numbers"
     if rows.shape[1:] != space.shape:
         return 0, f"has shape {rows.shape[1:]}, expected {space.shape} of {space}"
+    if rows.dtype.kind == "f" and isinstance(space, spaces.Box) and space.dtype.kind != "f":
+        return 0, f"is {rows.dtype}, expected {space.dtype} of {space}"
+    if not len(rows):
+        return None
     if rows.dtype.kind == "f":
-        if isinstance(space, spaces.Box) and space.dtype.kind != "f":
-            return 0, f"is {rows.dtype}, expected {space.dtype} of {space}"
         finite = np.isfinite(rows).reshape(len(rows), -1).all(1)
         if not finite.all():
             return int(np.argmin(finite)), "holds NaN or an infinite value"

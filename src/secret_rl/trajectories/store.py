@@ -1,82 +1,68 @@
 """Trajectories on disk: a folder of plain ``.npy`` files and a JSON header.
 
 A store is written under another name and renamed when it is complete, so that a folder with the final name is
-always whole. Nothing in it is a pickle. Opening reads the header and maps the arrays: the time does not
-depend on the size of the data.
+always whole. Nothing in it is a pickle. Opening reads the header and the offsets and maps the arrays: the time does not
+depend on the number of steps.
 """
 
-import json
+import math
 import os
 import shutil
-import zlib
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
-from secret_rl.files import replace_text
+from secret_rl.atomic import Lock, find_folder, new_folder, path_lock, put_folder, sweep
+from secret_rl.files import FileFormat, crc32_of, raw_bytes, whole_number
 from secret_rl.trajectories import spaces
 from secret_rl.trajectories.nested import Array
-from secret_rl.trajectories.types import Trajectories
-from secret_rl.version import VERSION
+from secret_rl.trajectories.types import Trajectories, fingerprint_of
+from secret_rl.trajectories.validation import check_columns
 
-FORMAT = "secret-rl trajectories"
-FORMAT_VERSION = 1
+FORMAT = FileFormat("secret-rl trajectories", remedy="restore it or collect the data again")
+_UNFINISHED = FileFormat("secret-rl unfinished trajectories", remedy="delete the folder and collect the data again")
 HEADER = "header.json"
 PROGRESS = "progress.json"
 _NPY_HEADER = 256  # bytes before the data: room for any row count, so that it can be patched at the end
 _BYTES_AT_A_TIME = 32 << 20
 _VERIFY_UP_TO = 64 << 20  # stores up to this size are verified whenever they are opened
-
-
-class StoreError(ValueError):
-    """A folder that cannot be read as trajectories, with what is wrong and what to do."""
+_LONGEST_NAME = 120  # letters of a file's name that come from its column
 
 
 def save(data: Trajectories, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write trajectories; ``path`` appears complete or not at all."""
     path = Path(path)
     check_target(path, overwrite)
-    writer = StoreWriter(path.with_name(f".{path.name}.saving-{os.getpid()}"))
-    try:
-        bytes_per_step = sum(a.nbytes for a in data.columns()[0].values()) / max(data.steps, 1)
-        episodes = max(1, int(_BYTES_AT_A_TIME / (bytes_per_step * max(data.steps / max(len(data), 1), 1) + 1)))
+    bytes_per_step = sum(a.nbytes for a in data.columns()[0].values()) / max(data.steps, 1)
+    episodes = max(1, int(_BYTES_AT_A_TIME / (bytes_per_step * max(data.steps / max(len(data), 1), 1) + 1)))
+    with new_folder(path, overwrite=overwrite) as folder, closing(StoreWriter(folder)) as writer:
         for first in range(0, max(len(data), 1), episodes):
             writer.append(data[first : first + episodes])
-        return writer.finish(path, data.meta, overwrite)
-    except BaseException:
-        writer.discard()
-        raise
+        writer.complete(data.meta)
+    return path
 
 
 def check_target(path: Path, overwrite: bool) -> None:
-    """Refuse to write over something unless told to, and never over what is not a store."""
-    if not path.exists():
+    """Refuse to write over something unless asked to, and never over what is not a store."""
+    if not find_folder(path).exists():
         return
-    if not (path / HEADER).is_file():
+    if not (find_folder(path) / HEADER).is_file():
         raise FileExistsError(f"{path} exists and is not a trajectory store: choose another name")
     if not overwrite:
         raise FileExistsError(f"{path} exists: choose another name, or pass overwrite=True to replace it")
 
 
 class StoreWriter:
-    """Appends episodes to a folder that is not yet a store; ``finish`` makes it one.
+    """Appends episodes to the files of a folder; ``complete`` makes it a store."""
 
-    With ``resume=True`` a folder left by an interrupted writer is taken up at its last ``commit``.
-    """
-
-    def __init__(self, folder: Path, *, resume: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files: dict[str, _ColumnFile] = {}
         self._spaces: dict[str, Any] = {}
-        self.progress: dict[str, Any] = {}
-        if resume and (folder / PROGRESS).is_file():
-            self._take_up()
-            return
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
 
     def append(self, data: Trajectories) -> None:
         """Add episodes."""
@@ -88,9 +74,8 @@ class StoreWriter:
                 "action_space": spaces.to_json(data.action_space),
             }
             for name, array in columns.items():
-                kind = "steps" if name in steps else "episodes"
-                self._files[name] = _ColumnFile(self.folder, name, kind, array.dtype, array.shape[1:])
-            self._files["offsets"] = _ColumnFile(self.folder, "offsets", "offsets", np.dtype(np.int64), ())
+                self._create(name, "steps" if name in steps else "episodes", array.dtype, array.shape[1:])
+            self._create("offsets", "offsets", np.dtype(np.int64), ())
             self._files["offsets"].append(np.zeros(1, np.int64))
         if columns.keys() != self._files.keys() - {"offsets"}:
             raise ValueError(
@@ -106,58 +91,119 @@ class StoreWriter:
         """Episodes written so far."""
         return self._files["offsets"].rows - 1 if self._files else 0
 
-    def commit(self, **progress: Any) -> None:
-        """Make what was written so far survive a kill; ``progress`` is kept with it."""
-        self.progress = progress
-        for file in self._files.values():
-            file.flush()
-        state = {"spaces": self._spaces, "files": self._describe(), "progress": progress}
-        write_json(self.folder / PROGRESS, state)
-
-    def finish(self, path: Path, meta: Mapping[str, Any], overwrite: bool = False) -> Path:
-        """Complete the store and give it its name."""
+    def complete(self, meta: Mapping[str, Any]) -> None:
+        """Write the header, which makes the folder a store."""
         for file in self._files.values():
             file.close()
         header = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
-            "library": VERSION,
             **self._spaces,
             "episodes": self.episodes,
             "steps": self._files["rewards"].rows,
             "meta": dict(meta),
-            "arrays": self._describe(),
+            "arrays": self.describe(),
         }
-        write_json(self.folder / HEADER, header)
-        (self.folder / PROGRESS).unlink(missing_ok=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        check_target(path, overwrite)
-        replaced = path.with_name(f".{path.name}.replaced-{os.getpid()}")
-        if path.exists():
-            path.rename(replaced)
-        self.folder.rename(path)
-        shutil.rmtree(replaced, ignore_errors=True)
-        return path
+        FORMAT.write_json(self.folder / HEADER, header)
 
-    def discard(self) -> None:
-        """Leave nothing behind."""
-        for file in self._files.values():
-            file.release()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def release(self) -> None:
-        """Close the files as they are: what was committed can be taken up later."""
+    def close(self) -> None:
+        """Close the files as they are; a full disk is no hindrance."""
         for file in self._files.values():
             file.release()
 
-    def _describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
+        """What the files hold so far, as JSON values."""
         return {name: file.describe() for name, file in self._files.items()}
 
-    def _take_up(self) -> None:
-        state = _read_json(self.folder / PROGRESS)
-        self._spaces, self.progress = state["spaces"], state["progress"]
+    def flush(self) -> dict[str, Any]:
+        """Make what was written so far survive a power cut; returns what ``take_up`` needs."""
+        for file in self._files.values():
+            file.flush()
+        return {"spaces": self._spaces, "files": self.describe()}
+
+    def take_up(self, state: Mapping[str, Any]) -> None:
+        """Go on after the last ``flush``: what was written since is cut off."""
+        self._spaces = state["spaces"]
         for name, entry in state["files"].items():
             self._files[name] = _ColumnFile.take_up(self.folder, name, entry)
+
+    def _create(self, name: str, kind: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        """A file for a column. Its name tells which, and is that of no other file, whatever the columns are called."""
+        try:
+            readable = ".".join(quote(part, safe=" -_") for part in name.split("/"))[:_LONGEST_NAME]
+        except UnicodeEncodeError:
+            raise ValueError(f"a field cannot be called {name!r}: give it a name that can be written") from None
+        taken = {file.file_name.casefold() for file in self._files.values()}  # some disks take x for X
+        names = (readable if number == 1 else f"{readable}-{number}" for number in range(1, len(taken) + 2))
+        file_name = next(found for found in names if f"{found}.npy".casefold() not in taken)
+        self._files[name] = _ColumnFile(self.folder, name, f"{file_name}.npy", kind, dtype, shape)
+
+
+class Collection:
+    """A store that is filled over time in ``PATH.partial``; interrupted, it can be taken up at its last ``commit``.
+
+    Only one process writes to a path at a time. ``progress`` is what was committed, empty if there is nothing to take
+    up; nothing is changed on disk before ``begin`` or ``take_up``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.folder = path, path.with_name(f"{path.name}.partial")
+        self._lock: Lock = path_lock(path)
+        self._writer = StoreWriter(self.folder)
+        self._state: dict[str, Any] = {}
+        try:
+            if (self.folder / PROGRESS).is_file():
+                with _UNFINISHED.reading(self.folder / PROGRESS):
+                    self._state = _UNFINISHED.read_json(self.folder / PROGRESS)
+                    _check_files(self.folder, self._state["files"], exact=False)
+                    self._state["progress"]["meta"]
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """What was given to the last ``commit``."""
+        return dict(self._state.get("progress", {}))
+
+    @property
+    def episodes(self) -> int:
+        """Episodes written so far."""
+        return self._writer.episodes
+
+    def begin(self) -> None:
+        """Start with nothing."""
+        sweep(self.path)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        self._state = {}
+
+    def take_up(self) -> None:
+        """Go on where an interrupted collection stopped."""
+        self._writer.take_up(self._state)
+
+    def append(self, data: Trajectories) -> None:
+        """Add episodes."""
+        self._writer.append(data)
+
+    def commit(self, **progress: Any) -> None:
+        """Make what was written so far survive a kill; ``progress`` is kept with it."""
+        self._state = {**self._writer.flush(), "progress": progress}
+        _UNFINISHED.write_json(self.folder / PROGRESS, self._state)
+
+    def finish(self, meta: Mapping[str, Any], overwrite: bool = False) -> Path:
+        """Complete the store and give it its name."""
+        self._writer.complete(meta)
+        check_target(self.path, overwrite)
+        put_folder(self.folder, self.path, overwrite=overwrite)
+        (self.path / PROGRESS).unlink(missing_ok=True)  # only now: until here it could still be taken up
+        self._lock.release()
+        return self.path
+
+    def stop(self) -> None:
+        """Let go of it, after an error for one: what was committed stays, anything else is removed."""
+        self._writer.close()
+        if not self._state and self.folder.is_dir():
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.release()
 
 
 class _ColumnFile:
@@ -167,16 +213,16 @@ class _ColumnFile:
         self,
         folder: Path,
         name: str,
+        file_name: str,
         kind: str,
         dtype: np.dtype[Any],
         shape: tuple[int, ...],
         rows: int = 0,
         crc: int = 0,
     ) -> None:
-        self.name, self.kind, self.dtype, self.shape, self.rows, self._crc = name, kind, dtype, shape, rows, crc
-        self.file_name = ".".join(quote(part, safe=" -_") for part in name.split("/")) + ".npy"
-        path = folder / self.file_name
-        self._file = path.open("r+b" if rows else "wb")
+        self.name, self.file_name, self.kind, self.dtype, self.shape = name, file_name, kind, dtype, shape
+        self.rows, self._crc = rows, crc
+        self._file = (folder / file_name).open("r+b" if rows else "wb")
         if rows:
             self._file.truncate(_NPY_HEADER + rows * self._row_bytes)
             self._file.seek(0, os.SEEK_END)
@@ -186,7 +232,9 @@ class _ColumnFile:
     @classmethod
     def take_up(cls, folder: Path, name: str, entry: Mapping[str, Any]) -> "_ColumnFile":
         rows, *shape = entry["shape"]
-        return cls(folder, name, entry["per"], np.dtype(entry["dtype"]), tuple(shape), rows, entry["crc32"])
+        return cls(
+            folder, name, entry["file"], entry["per"], np.dtype(entry["dtype"]), tuple(shape), rows, entry["crc32"]
+        )
 
     @property
     def _row_bytes(self) -> int:
@@ -201,9 +249,8 @@ class _ColumnFile:
             if not np.array_equal(converted, rows):
                 raise ValueError(f"{self.name} came as {rows.dtype} values that do not fit {self.dtype}")
             rows = converted
-        raw = _raw(rows)
-        self._file.write(raw)
-        self._crc = zlib.crc32(raw, self._crc)
+        self._file.write(raw_bytes(rows))
+        self._crc = crc32_of(rows, self._crc)
         self.rows += len(rows)
 
     def flush(self) -> None:
@@ -217,7 +264,8 @@ class _ColumnFile:
         self._file.close()
 
     def release(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # what is left to write does not fit
+            self._file.close()
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -232,90 +280,101 @@ class _ColumnFile:
 def load(path: str | Path, *, verify: bool | None = None) -> Trajectories:
     """Open a store; see ``Trajectories.load``."""
     path = Path(path)
-    if not path.is_dir():
-        raise FileNotFoundError(f"{path} is not a folder: expected the path that trajectories were saved to")
-    if not (path / HEADER).is_file():
-        raise StoreError(f"{path} has no {HEADER}: it is not a trajectory store")
-    header = _read_json(path / HEADER)
-    if header.get("format") != FORMAT:
-        raise StoreError(f"{path / HEADER} says format {header.get('format')!r}, expected {FORMAT!r}")
-    if header.get("version") != FORMAT_VERSION:
-        raise StoreError(
-            f"{path} has format version {header.get('version')!r}, this library reads {FORMAT_VERSION}: "
-            f"open it with secret-rl {header.get('library', 'of another version')}"
-        )
+    while True:
+        folder = find_folder(path)
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{path} is not a folder: expected the path that trajectories were saved to")
+        before = _identity(folder)
+        try:
+            data = _load(folder, verify)
+        except (OSError, ValueError):
+            if before == _identity(folder):
+                raise
+            continue
+        if before == _identity(folder):
+            return data
+        # It was replaced meanwhile: some files may be of the old store and others of the new one.
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
     try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _load(path: Path, verify: bool | None) -> Trajectories:
+    if not (path / HEADER).is_file():
+        with FORMAT.reading(path):
+            raise ValueError(f"it has no {HEADER}")
+    header = FORMAT.read_json(path / HEADER)
+    with FORMAT.reading(path / HEADER):
         return _open(path, header, verify)
-    except StoreError:
-        raise
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as broken:
-        raise StoreError(f"{path / HEADER} is damaged ({broken!r}): restore it or collect the data again") from broken
 
 
 def _open(path: Path, header: Mapping[str, Any], verify: bool | None) -> Trajectories:
     entries = header["arrays"]
-    arrays = {name: _map(path, name, entry) for name, entry in entries.items()}
-    expected = {"steps": header["steps"], "episodes": header["episodes"], "offsets": header["episodes"] + 1}
+    size = _check_files(path, entries, exact=True)
+    rows = {kind: whole_number(header[kind], high=2**62) for kind in ("steps", "episodes")}
+    rows["offsets"] = rows["episodes"] + 1
     for name, entry in entries.items():
-        if len(arrays[name]) != expected[entry["per"]]:
-            raise StoreError(f"{path} holds {len(arrays[name])} rows of {name}, expected {expected[entry['per']]}")
-    offsets = arrays["offsets"]
-    if offsets[0] != 0 or offsets[-1] != header["steps"]:
-        raise StoreError(f"{path / entries['offsets']['file']} does not match {HEADER}: the store is damaged")
-    size = sum(array.nbytes for array in arrays.values())
-    if verify or (verify is None and size <= _VERIFY_UP_TO):
+        if entry["shape"][0] != rows[entry["per"]]:
+            raise ValueError(f"it says {entry['shape'][0]} rows of {name}, expected {rows[entry['per']]}")
+    arrays = {name: _map(path, entry) for name, entry in entries.items()}
+    # Read, not mapped: episodes are copied by these numbers, and nobody is to change them later.
+    offsets = np.array(arrays.pop("offsets"))
+    if offsets.dtype != np.int64:
+        raise ValueError(f"its offsets are {offsets.dtype}, expected int64")
+    verify = size <= _VERIFY_UP_TO if verify is None else verify
+    if verify:
         for name, entry in entries.items():
-            _verify(path, name, entry, arrays[name])
-    return Trajectories.from_columns(
-        {name: arrays[name] for name, entry in entries.items() if entry["per"] == "steps"},
-        {name: arrays[name] for name, entry in entries.items() if entry["per"] == "episodes"},
-        offsets,
-        spaces.from_json(header["observation_space"]),
-        spaces.from_json(header["action_space"]),
-        header["meta"],
-        trusted=True,
+            if crc32_of(offsets if name == "offsets" else arrays[name]) != entry["crc32"]:
+                with FORMAT.reading(path / entry["file"]):
+                    raise ValueError(f"{name} does not match its checksum: it was damaged after it was written")
+    observations, actions = (
+        spaces.from_json(header[kind], spaces.BUDGET + size) for kind in ("observation_space", "action_space")
     )
+    steps, episodes = (
+        {name: array for name, array in arrays.items() if entries[name]["per"] == kind}
+        for kind in ("steps", "episodes")
+    )
+    check_columns(steps, episodes, offsets, observations, actions, content=verify)
+    data = Trajectories.from_columns(steps, episodes, offsets, observations, actions, header["meta"], trusted=True)
+    vars(data)["fingerprint"] = fingerprint_of(
+        {name: (entry["dtype"], entry["shape"], entry["crc32"]) for name, entry in entries.items()}
+    )
+    return data
 
 
-def _map(path: Path, name: str, entry: Mapping[str, Any]) -> Array:
-    """Map one file after checking that it is what the header says, without reading its data."""
-    if Path(entry["file"]).name != entry["file"]:
-        raise StoreError(f"{path / HEADER} names the file {entry['file']!r} outside the store: refused")
-    file = path / entry["file"]
-    dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
-    if dtype.hasobject:
-        raise StoreError(f"{path / HEADER} asks for Python objects in {name}: refused")
-    if not file.is_file():
-        raise StoreError(f"{file} is missing: restore it or collect the data again")
-    size = _NPY_HEADER + int(dtype.itemsize * np.prod(shape, dtype=np.int64))
-    if file.stat().st_size != size:
-        raise StoreError(
-            f"{file} has {file.stat().st_size:,} bytes, expected {size:,}: it was truncated or overwritten; "
-            "restore it or collect the data again"
-        )
+def _check_files(path: Path, entries: Mapping[str, Any], *, exact: bool) -> int:
+    """Check that the files are there with the sizes that a header says, reading none; returns the bytes of all."""
+    total = 0
+    for name, entry in entries.items():
+        if Path(entry["file"]).name != entry["file"]:
+            raise ValueError(f"it names the file {entry['file']!r} outside the store: refused")
+        file = path / entry["file"]
+        dtype, shape = np.dtype(entry["dtype"]), [whole_number(side, high=2**62) for side in entry["shape"]]
+        if dtype.kind not in "biufSUMmc" or entry["per"] not in ("steps", "episodes", "offsets"):
+            raise ValueError(f"it says that {name} holds {dtype} per {entry['per']!r}: refused")
+        if not file.is_file():
+            raise ValueError(f"{file} is missing")
+        size, found = _NPY_HEADER + dtype.itemsize * math.prod(shape), file.stat().st_size
+        if found != size if exact else found < size:
+            raise ValueError(f"{file} has {found:,} bytes, expected {size:,}: it was truncated or overwritten")
+        total += found
+    return total
+
+
+def _map(path: Path, entry: Mapping[str, Any]) -> Array:
+    """Map one file after checking that it begins as the header says."""
+    file, dtype, shape = path / entry["file"], np.dtype(entry["dtype"]), tuple(entry["shape"])
     with file.open("rb") as opened:
         if opened.read(_NPY_HEADER) != _npy_header(dtype, shape):
-            raise StoreError(f"the first bytes of {file} are damaged: restore it or collect the data again")
-    if 0 in shape:
+            raise ValueError(f"the first bytes of {file} are damaged")
+    if 0 in shape or dtype.itemsize == 0:
         return np.zeros(shape, dtype)
     return np.asarray(np.memmap(file, dtype, "r", _NPY_HEADER, shape))
-
-
-def _verify(path: Path, name: str, entry: Mapping[str, Any], array: Array) -> None:
-    crc = 0
-    rows = max(1, _BYTES_AT_A_TIME // max(array[:1].nbytes, 1))
-    for first in range(0, len(array), rows):
-        crc = zlib.crc32(_raw(array[first : first + rows]), crc)
-    if crc != entry["crc32"]:
-        raise StoreError(
-            f"{path / entry['file']} does not match its checksum: {name} was damaged after it was written; "
-            "restore the file or collect the data again"
-        )
-
-
-def _raw(rows: Array) -> memoryview:
-    """The bytes of an array, without a copy where they lie together already."""
-    return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data if rows.size else memoryview(b"")
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
@@ -323,22 +382,3 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
     prefix = np.lib.format.magic(1, 0) + (_NPY_HEADER - 10).to_bytes(2, "little")
     return prefix + text.encode("latin1").ljust(_NPY_HEADER - 11) + b"\n"
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file, whole or not at all."""
-    try:
-        text = json.dumps(content, indent=1, allow_nan=False)
-    except (TypeError, ValueError) as bad:
-        raise ValueError(f"cannot write {path.name}: {bad}; meta and options must be JSON values") from bad
-    replace_text(path, text)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as broken:
-        raise StoreError(f"{path} is not readable JSON ({broken}): restore it or collect the data again") from broken
-    if not isinstance(content, dict):
-        raise StoreError(f"{path} holds {type(content).__name__}, expected a JSON object")
-    return content

@@ -46,7 +46,7 @@ class Summary:
             successful_episodes=int(np.count_nonzero(data.successful)),
             terminated_episodes=int(np.count_nonzero(data.terminated)),
             truncated_episodes=int(np.count_nonzero(data.truncated)),
-            drawn=data.meta.get("drawn"),
+            drawn=drawn if isinstance(drawn := data.meta.get("drawn"), int) else None,
         )
 
     @property

@@ -1,8 +1,10 @@
 """What happened: episodes packed end to end in flat arrays."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -10,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.files import crc32_of
 from secret_rl.trajectories.nested import Array, Nest, gather, map_arrays, named_arrays
 from secret_rl.trajectories.summary import Summary
 from secret_rl.trajectories.validation import check_columns
@@ -102,7 +105,8 @@ class Trajectories:
     def load(cls, path: str | Path, *, verify: bool | None = None) -> "Trajectories":
         """Open saved trajectories, memory-mapped: the time does not depend on their size.
 
-        ``verify`` compares every byte with the stored checksums; by default only small stores are verified.
+        ``verify`` compares every byte with the stored checksums and checks every number; by default only small stores
+        are verified. Names, sizes and offsets are always checked.
         """
         from secret_rl.trajectories.store import load
 
@@ -254,6 +258,15 @@ class Trajectories:
         """The same episodes with entries of ``meta`` added or replaced."""
         return replace(self, meta={**self.meta, **entries}, trusted=True)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of every array, the same in memory and on disk; of a whole store it is known without reading it."""
+        steps, episodes = self.columns()
+        columns = {**steps, **episodes, "offsets": self.offsets - self.offsets[0]}
+        return fingerprint_of(
+            {name: (array.dtype.str, list(array.shape), crc32_of(array)) for name, array in columns.items()}
+        )
+
     def columns(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """Every array by name: those with a row per step, and those with a row per episode."""
         steps = dict(named_arrays("observations", self.observations))
@@ -369,6 +382,11 @@ class Trajectories:
             annotations=dict(one.annotations),
             episode_annotations={name: array[0] for name, array in one.episode_annotations.items()},
         )
+
+
+def fingerprint_of(columns: Mapping[str, tuple[str, list[int], int]]) -> str:
+    """A digest of columns given as (dtype, shape, CRC-32 of their bytes)."""
+    return sha256(json.dumps(columns, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _offsets(lengths: Array) -> NDArray[np.int64]:

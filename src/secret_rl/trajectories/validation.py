@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from secret_rl.trajectories.nested import Array
+from secret_rl.trajectories.nested import Array, subpath
 from secret_rl.trajectories.spaces import problem_with_rows
 
 _ROWS_AT_A_TIME = 1 << 16  # bounds the memory of the checks on mapped data
@@ -18,8 +18,12 @@ def check_columns(
     offsets: Array,
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
+    content: bool = True,
 ) -> None:
-    """Raise ValueError unless the columns are well-formed trajectories."""
+    """Raise ValueError unless the columns are well-formed trajectories.
+
+    Without ``content``, only what can be seen without reading the columns is checked: names, shapes, dtypes, offsets.
+    """
     _check_offsets(offsets)
     rows, count = int(offsets[-1]), len(offsets) - 1
     for name, array in steps.items():
@@ -30,6 +34,11 @@ def check_columns(
             raise ValueError(f"{len(array)} rows of {name} but {count} episodes")
     if ("final_states" in episodes) and "states" not in steps:
         raise ValueError("final_states given without states")
+    if not content:
+        steps, episodes = ({name: array[:0] for name, array in columns.items()} for columns in (steps, episodes))
+    missing = [name for name in ("rewards", "terminated", "truncated") if name not in steps]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} missing: there are {sorted(steps)}")
     _check_rewards(steps["rewards"], offsets)
     for name in ("terminated", "truncated"):
         _check_flags(name, steps[name], offsets)
@@ -95,16 +104,16 @@ def _check_elements(path: str, columns: Mapping[str, Array], space: gym.Space[An
 
 
 def _parts(array: Array) -> Iterator[tuple[int, Array]]:
-    for first in range(0, len(array), _ROWS_AT_A_TIME):
+    for first in range(0, max(len(array), 1), _ROWS_AT_A_TIME):
         yield first, array[first : first + _ROWS_AT_A_TIME]
 
 
 def _leaves(path: str, space: gym.Space[Any]) -> Iterator[tuple[str, gym.Space[Any]]]:
     if isinstance(space, gym.spaces.Dict):
         for key, part in space.spaces.items():
-            yield from _leaves(f"{path}/{key}", part)
+            yield from _leaves(subpath(path, key), part)
     elif isinstance(space, gym.spaces.Tuple):
         for i, part in enumerate(space.spaces):
-            yield from _leaves(f"{path}/{i}", part)
+            yield from _leaves(subpath(path, i), part)
     else:
         yield path, space

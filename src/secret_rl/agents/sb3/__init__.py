@@ -5,7 +5,6 @@ try:
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError('Deep agents need the sb3 extra: pip install "secret-rl[sb3]"') from missing
 
-from secret_rl.agents.sb3.checkpoint import TrainingFolderError
 from secret_rl.agents.sb3.curve import DeepCurve
 from secret_rl.agents.sb3.evaluation import Outcomes, evaluate
 from secret_rl.agents.sb3.paper import SmallConvolutions, paper_dqn, paper_ppo
@@ -16,6 +15,6 @@ from secret_rl.agents.sb3.weights import load_weights, save_weights
 
 __all__ = [
     "DeepCurve", "Outcomes", "ShapedDictReplayBuffer", "ShapedNStepReplayBuffer", "ShapedReplayBuffer",
-    "SmallConvolutions", "Trained", "TrainingFolderError", "ValuesFrom", "evaluate", "load_weights", "paper_dqn",
+    "SmallConvolutions", "Trained", "ValuesFrom", "evaluate", "load_weights", "paper_dqn",
     "paper_ppo", "save_weights", "train",
 ]  # fmt: skip

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.files import replacing
+from secret_rl.files import FileFormat, finite_number, whole_number
 
-_FORMAT = "secret-rl deep learning curve 1"
+_FORMAT = FileFormat("secret-rl deep learning curve", remedy="restore it or train again")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,29 +59,20 @@ class DeepCurve:
         return float(trapezoids.sum() / span) if span else float(means.mean())
 
     def save(self, path: str | Path) -> Path:
-        """Write one ``.npz`` file, whole or not at all."""
-        path = Path(path)
-        arrays: dict[str, Any] = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-        arrays["seed"] = np.asarray(self.seed, np.uint64)
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, format=np.array(_FORMAT), **arrays)
-        return path
+        """Write one safetensors file, whole or not at all."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NUMBERS}
+        return _FORMAT.write_arrays(path, {"seed": int(self.seed), "discount": float(self.discount)}, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> "DeepCurve":
         """Read what ``save`` wrote."""
-        try:
-            with np.load(path, allow_pickle=False) as content:
-                if str(content["format"]) != _FORMAT:
-                    raise ValueError(f"format {content['format']}, expected {_FORMAT!r}")
-                arrays = {field.name: content[field.name] for field in fields(cls)}
-                return cls(**arrays | {"seed": int(arrays["seed"]), "discount": float(arrays["discount"])})
-        except FileNotFoundError:
-            raise
-        except Exception as broken:
-            raise ValueError(f"{path} cannot be read as a deep learning curve: {broken}") from broken
+        about, arrays = _FORMAT.read_arrays(path)
+        with _FORMAT.reading(Path(path)):
+            seed, discount = whole_number(about["seed"], high=2**64), finite_number(about["discount"])
+            return cls(**arrays, seed=seed, discount=discount)
 
 
+_NUMBERS = ("seed", "discount")
 _SHAPES = {
     "evaluation": {"steps": 1, "returns": 2, "discounted": 2, "lengths": 2},
     "training episode": {

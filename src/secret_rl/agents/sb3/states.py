@@ -1,5 +1,6 @@
 """Everything an algorithm and its replay buffer know, as named arrays and JSON values: nothing is ever pickled."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,12 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
 Arrays = dict[str, NDArray[Any]]
+MODEL_NUMBERS = (
+    "num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_current_progress_remaining", "_n_updates",
+    "_n_calls", "_episode_num", "exploration_rate", "start_time",
+)  # fmt: skip
+"""What learning counts in algorithms of Stable-Baselines3 and sb3-contrib; nothing else is set from a file."""
+BUFFER_NUMBERS = ("pos", "full", "_credited_count")
 _LONG_ROW = 64  # bytes of a transition: longer ones are observations, written once and never changed
 
 
@@ -21,7 +28,7 @@ def model_state(model: BaseAlgorithm) -> tuple[dict[str, Any], Arrays]:
     state = {
         "parameters": packed(dict(model.get_parameters()), "parameters", arrays),
         "tensors": packed({k: v for k, v in vars(model).items() if isinstance(v, Tensor)}, "tensors", arrays),
-        "numbers": plain(model),
+        "numbers": numbers_of(model, MODEL_NUMBERS),
     }
     if (normaliser := model.get_vec_normalize_env()) is not None:
         state["normaliser"] = packed(_statistics(normaliser), "normaliser", arrays)
@@ -33,17 +40,34 @@ def set_model_state(model: BaseAlgorithm, state: dict[str, Any], arrays: Arrays)
     model.set_parameters(unpacked(state["parameters"], arrays))
     with torch.no_grad():
         for name, value in unpacked(state["tensors"], arrays).items():
-            getattr(model, name).copy_(value)  # in place: an optimiser may hold it
-    for name, number in state["numbers"].items():
-        setattr(model, name, number)
+            own = vars(model)[name]
+            if not isinstance(own, Tensor) or own.shape != value.shape:
+                raise ValueError(f"{name} is not a tensor of shape {tuple(value.shape)} of {type(model).__name__}")
+            own.copy_(value)  # in place: an optimiser may hold it
+    set_numbers(model, state["numbers"], MODEL_NUMBERS)
     if (normaliser := model.get_vec_normalize_env()) is not None:
         _set_statistics(normaliser, unpacked(state["normaliser"], arrays))
 
 
-def plain(thing: Any) -> dict[str, Any]:
-    """The numbers and words among the attributes of something."""
-    values = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(thing).items()}
-    return {k: v for k, v in values.items() if isinstance(v, bool | int | float | str)}
+def numbers_of(thing: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Those of some attributes that something has."""
+    found = {name: vars(thing)[name] for name in names if name in vars(thing)}
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
+
+
+def set_numbers(thing: Any, numbers: dict[str, Any], names: tuple[str, ...]) -> None:
+    """Set attributes from a file: only those that ``names`` allows, and only to what is of their kind."""
+    for name, value in numbers.items():
+        if name not in names or name not in vars(thing):
+            raise ValueError(f"{name} is not a number that {type(thing).__name__} counts with")
+        own = vars(thing)[name]
+        if isinstance(own, bool):
+            sound = isinstance(value, bool)
+        else:
+            sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not sound:
+            raise ValueError(f"{name} is {value!r}, expected a {type(own).__name__}")
+        setattr(thing, name, value)
 
 
 def buffer_arrays(buffer: ReplayBuffer) -> tuple[Arrays, Arrays]:
@@ -137,4 +161,6 @@ def _moments(moments: RunningMeanStd) -> dict[str, Any]:
 
 
 def _set_moments(moments: Any, values: dict[str, Any]) -> None:
+    if np.shape(values["mean"]) != np.shape(moments.mean) or np.shape(values["var"]) != np.shape(moments.var):
+        raise ValueError(f"running statistics of shape {np.shape(values['mean'])}, expected {np.shape(moments.mean)}")
     moments.mean, moments.var, moments.count = values["mean"], values["var"], values["count"]

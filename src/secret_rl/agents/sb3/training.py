@@ -89,7 +89,7 @@ def train(
     every = max(1, steps // 50) if evaluate_every is None else evaluate_every
     _check_numbers(steps, discount, n_envs, every, evaluation_episodes, evaluation_epsilon, seed)
     _check_options(algorithm, options, folder, checkpoint_every)
-    store = None
+    store: TrainingFolder | None = None
     if folder is not None:
         asked = {
             "algorithm": algorithm, "env": _origin(env), "steps": steps, "discount": discount, "shaping": shaping,
@@ -99,24 +99,28 @@ def train(
             "initial": initial, **options,
         }  # fmt: skip
         store = TrainingFolder(Path(folder), {name: described(value) for name, value in asked.items()})
-    envs = learning_envs(env, n_envs, env_options, shaping, discount)
-    check_shaping_discount(envs, discount)
-    tests = evaluation_envs(evaluation_env, env, evaluation_episodes, env_options) if every else None
-    if tests is not None:
-        check_same_spaces(envs, tests)
-    model = _model(algorithm, policy, envs, discount, seed, options)
-    if isinstance(initial, ValuesFrom):
-        initial.prepare(model)
-    elif initial is not None:
-        load_weights(model, initial)
-    _set_logger(model, tensorboard)
-    with progress_bar(progress, "steps") as tick:
-        recorder = Recorder(steps, discount, seed, tests, every, evaluation_episodes, evaluation_epsilon, tick)
-        recorder.init_callback(model)
-        _learn(model, recorder, callback, steps, seed, checkpoint_every or steps, store)
-    if tests is not None and tests is not evaluation_env:
-        tests.close()
-    return Trained(model, recorder.curve())
+    try:
+        envs = learning_envs(env, n_envs, env_options, shaping, discount)
+        check_shaping_discount(envs, discount)
+        tests = evaluation_envs(evaluation_env, env, evaluation_episodes, env_options) if every else None
+        if tests is not None:
+            check_same_spaces(envs, tests)
+        model = _model(algorithm, policy, envs, discount, seed, options)
+        if isinstance(initial, ValuesFrom):
+            initial.prepare(model)
+        elif initial is not None:
+            load_weights(model, initial)
+        _set_logger(model, tensorboard)
+        with progress_bar(progress, "steps") as tick:
+            recorder = Recorder(steps, discount, seed, tests, every, evaluation_episodes, evaluation_epsilon, tick)
+            recorder.init_callback(model)
+            _learn(model, recorder, callback, steps, seed, checkpoint_every or steps, store)
+        if tests is not None and tests is not evaluation_env:
+            tests.close()
+        return Trained(model, recorder.curve())
+    finally:
+        if store is not None:
+            store.close()
 
 
 def _learn(

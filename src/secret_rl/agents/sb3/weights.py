@@ -1,29 +1,22 @@
 """Weights of policies: files without pickles, and the start of one agent from what another has learned."""
 
-import json
 from pathlib import Path
-from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
 
-from secret_rl.files import replacing
+from secret_rl.files import FileFormat
 
-_FORMAT = "secret-rl policy weights 1"
+_FORMAT = FileFormat("secret-rl policy weights", remedy="restore it or save the weights again")
 _TARGET = "_target"
 
 
 def save_weights(model: BaseAlgorithm, path: str | Path) -> Path:
     """Write the parameters of a model's policy to a safetensors file, whole or not at all."""
-    path = Path(path)
-    # Copies: a policy may show the same parameters under two names, which the format refuses.
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in model.policy.state_dict().items()}
-    about = {"format": _FORMAT, "algorithm": type(model).__name__, "policy": type(model.policy).__name__}
-    with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"secret_rl": json.dumps(about)})
-    return path
+    arrays = {name: value.detach().cpu().numpy() for name, value in model.policy.state_dict().items()}
+    about = {"algorithm": type(model).__name__, "policy": type(model.policy).__name__}
+    return _FORMAT.write_arrays(path, about, arrays)
 
 
 def load_weights(model: BaseAlgorithm, weights: BaseAlgorithm | str | Path) -> None:
@@ -58,14 +51,4 @@ def load_weights(model: BaseAlgorithm, weights: BaseAlgorithm | str | Path) -> N
 def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file: expected weights written by save_weights")
-    try:
-        with safe_open(path, framework="pt") as file:
-            about: Any = json.loads((file.metadata() or {}).get("secret_rl", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
-    except (SafetensorError, ValueError, OSError) as broken:
-        raise ValueError(
-            f"{path} is not a readable safetensors file ({broken}): it was damaged, or is none"
-        ) from broken
-    if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        raise ValueError(f"{path} is a safetensors file, but holds no policy weights: expected {_FORMAT!r}")
-    return tensors
+    return {name: torch.from_numpy(array) for name, array in _FORMAT.read_arrays(path)[1].items()}

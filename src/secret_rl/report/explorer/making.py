@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.atomic import replace_text
 from secret_rl.checks import check_integer
 from secret_rl.credit import NotFittedError, Secret
 from secret_rl.credit.outlook import Outlook
-from secret_rl.files import replace_text
 from secret_rl.progress import Tick, progress_bar
 from secret_rl.report.explorer.choosing import bytes_per_step, candidates, choose
 from secret_rl.report.explorer.describing import describe, known, known_names, short, truth, truth_names
