@@ -6,7 +6,7 @@ BENCH_BIN := $(VENV)-bench/bin
 SETUP := pyproject.toml constraints.txt
 RUFF_PATHS := src tests benchmarks paper examples docs
 
-.PHONY: demo test test-readme lint docs docs-serve bench soak chromium explorers paper-quick clean clean-kernels help
+.PHONY: demo test test-readme lint docs docs-serve bench soak attack chromium explorers paper-quick clean clean-kernels help
 
 export NO_MKDOCS_2_WARNING := 1  # the theme announces its successor where warnings would be
 
@@ -48,6 +48,9 @@ bench: $(VENV)-bench/ready  ## measure speed and memory beside peers; writes ben
 
 soak: $(VENV)/ready  ## 10,000 episodes of the 3D world: memory stays level and nothing is left
 	$(BIN)/python -m benchmarks soak
+
+attack: $(VENV)/ready  ## kills, damaged files, concurrent writers, full disks: nothing is lost or misread (20 minutes)
+	$(BIN)/python -m tests.attack
 
 paper-quick: $(VENV)/ready  ## the paper's results at a small size
 	$(BIN)/python -m paper --quick

@@ -1,12 +1,17 @@
 """Run the attacks: ``python -m tests.attack [--quick] [--only NAME] [--seed N] [--repeat ATTACK/TARGET/CASE]``."""
 
 import argparse
+import gc
 import os
 import shutil
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 ATTACKS = ("kills", "files", "writers", "disk")
 
@@ -53,6 +58,9 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
     inputs.make()
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         print("threads are running here, which forked children would lack: they may hang", file=sys.stderr)
+    gc.collect()
+    gc.freeze()  # a collection in a child would touch, and so copy, every page
+    processes = arguments.processes
     modules = {"kills": kills, "files": files, "writers": writers, "disk": disk}
     if arguments.repeat:
         attack, target, case = arguments.repeat.split("/", 2)
@@ -62,13 +70,25 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
         units = [
             unit for name in chosen for unit in modules[name].units(inputs, scratch, arguments.quick, arguments.seed)
         ]
-        tallies = merged(side_by_side(units, scratch / "results", arguments.processes))
+        tallies = merged(side_by_side([partial(_guarded, unit) for unit in units], scratch / "results", processes))
     print(table(tallies))
     failures = listed(tallies, arguments.seed)
     if failures:
         print(failures)
     print(f"seed {arguments.seed}, {time.monotonic() - started:.0f} s")
     return int(any(tally.failures for tally in tallies))
+
+
+def _guarded(unit: Callable[[], Any]) -> Any:
+    """One part that breaks must not hide what the others find."""
+    from tests.attack.table import Failure, Tally
+
+    try:
+        return unit()
+    except Exception as error:
+        what = f"{unit.func.__module__}{unit.args[:1]}: {type(error).__name__}: {error}"
+        traceback.print_exc()
+        return Tally("harness", "itself", 1, [Failure("broken", what)])
 
 
 if __name__ == "__main__":

@@ -13,15 +13,16 @@ import stable_baselines3 as sb3
 from tests.attack.content import ABSENT, digest_of, store_digest
 
 import secret_rl as srl
-from secret_rl.agents.sb3 import train
+from secret_rl.agents.sb3 import ShapedReplayBuffer, train
 from secret_rl.cli import main
 from secret_rl.credit import fitting, memoryless
+from secret_rl.online.sb3 import OnlineSecretCallback
 from secret_rl.trajectories import collecting, sources
 
 TRIGGERS = "secret_rl/Triggers-v0"
 MAZE = {"size": 4, "triggers": 1, "prizes": 1, "max_steps": 12, "layout_seed": 4}
 FIT = {
-    "steps": 30, "units": 8, "evaluate_every": 10, "validation": 0.2, "batch_size": 8, "restarts": 0,
+    "steps": 12, "units": 8, "evaluate_every": 4, "validation": 0.2, "batch_size": 8, "restarts": 0,
     "class_weights": "paper",
 }  # fmt: skip
 DQN = {
@@ -65,7 +66,7 @@ class Inputs:
             secret = srl.Secret(seed=0, device="cpu", **FIT).fit(data)
             secret.save(self.model)
         srl.estimate_potential(data, kind="value").save(self.potential)
-        secret.attribute(data).save(self.folder / "old.npz")
+        secret.attribute(data).save(self.folder / "old.safetensors")
         for job in jobs(self):
             if not job.slow:
                 job.start(self.folder / "once")
@@ -144,7 +145,8 @@ def words_of(values: dict[str, Any]) -> list[str]:
 def jobs(inputs: Inputs) -> list[Job]:
     """All of them."""
     data, model = str(inputs.data), str(inputs.model)
-    learned = ("curves.npz", "curves.csv", "comparison.json", "curves.png", "curves.svg")
+    credit = "credit.safetensors"
+    learned = ("curves.safetensors", "curves.csv", "comparison.json", "curves.png", "curves.svg")
 
     def collect(folder: Path, env: Any = TRIGGERS, **options: Any) -> None:
         srl.collect(env, EPISODES, seed=3, out=folder / "store", progress=False, **options)
@@ -159,6 +161,16 @@ def jobs(inputs: Inputs) -> list[Job]:
 
     def deep(folder: Path) -> None:
         train(sb3.DQN, TRIGGERS, 96, folder=folder / "training", checkpoint_every=32, progress=False, **DQN)
+
+    def online(folder: Path) -> None:
+        learner = srl.OnlineSecret(
+            "learned value", first=10, min_successes=1, potential_options={"steps": 4, "units": 4}
+        )
+        callback = OnlineSecretCallback(learner, folder=folder / "credit")
+        train(
+            sb3.DQN, TRIGGERS, 240, folder=folder / "training", checkpoint_every=80, progress=False,
+            replay_buffer_class=ShapedReplayBuffer, callback=callback, **DQN,
+        )  # fmt: skip
 
     compiled = {"env_options": MAZE}
     store = {"stores": ("store",), "settings": small_blocks, "keeps": True}
@@ -184,12 +196,13 @@ def jobs(inputs: Inputs) -> list[Job]:
             before={"model.safetensors": inputs.model}, settings=small_fits, command=True,
         ),
         Job("train", deep),
+        Job("train with online SECRET", online),
         Job("learn", lambda folder: main([*learn, str(folder / "run")]), files=tuple(f"run/{n}" for n in learned),
             command=True),
         Job("explore", lambda folder: main([*explore, str(folder / "page.html")]), files=("page.html",), command=True),
-        Job("attribute npz", lambda folder: main([*attribute, str(folder / "credit.npz")]), files=("credit.npz",),
-            before={"credit.npz": inputs.folder / "old.npz"}, command=True),
-        Job("attribute csv", lambda folder: main([*attribute, str(folder / "credit.csv")]), files=("credit.csv",),
+        Job("attribute", lambda folder: main([*attribute, str(folder / credit)]), files=(credit,),
+            before={credit: inputs.folder / "old.safetensors"}, command=True),
+        Job("attribute as table", lambda folder: main([*attribute, str(folder / "credit.csv")]), files=("credit.csv",),
             command=True),
         Job("potential", lambda folder: main([*potential, str(folder / "potential.json")]), files=("potential.json",),
             before={"potential.json": inputs.potential}, command=True),

@@ -86,6 +86,7 @@ class Killing:
         self.seconds = first.seconds
         self.operations = log.read_text().splitlines() if log.is_file() else []
         self.expected, self._new = content_of(self._folder), job.finals(self._folder)
+        self.problems += [f"undisturbed, it leaves no {name}" for name, what in self._new.items() if what == ABSENT]
         job.start(self._folder)
         second = self._run(partial(job.execute, self._folder))
         self.problems += [f"undisturbed, it ends with {ended}" for ended in (first, second) if ended.code]
@@ -160,7 +161,7 @@ def _attack(job: Job, scratch: Path, quick: bool, seed: int, number: int) -> Tal
     rng = np.random.default_rng([seed, number])
     count = len(killing.operations)
     chosen = range(1, count + 1)
-    most = 3 if quick else 8 if job.slow else count
+    most = 2 if quick else 8 if job.slow else count
     if count > most:
         chosen = sorted(rng.choice(count, most, replace=False) + 1)
     for operation in chosen:

@@ -20,12 +20,11 @@ from secret_rl.cli import main
 from secret_rl.credit import checkpoint
 from secret_rl.evaluation import LearningCurves
 from secret_rl.online.saving import load_state, save_state
-from secret_rl.report.page import report_page
+from secret_rl.report.page import write_report
 from secret_rl.report.runs import load_runs
 from secret_rl.trajectories import collecting
 
 _STEPS = 96
-_ENDINGS = (".safetensors", ".npz")
 _ONLINE = {"first": 10, "keep": 20, "potential": "value", "seed": 1}
 
 
@@ -46,6 +45,8 @@ class Reader:
     """Does with it what users do."""
     changes: bool = False
     """Whether reading changes the files, since it goes on with a job."""
+    optional: bool = False
+    """Whether some of the files need not be there."""
     settings: Callable[[], Any] = nullcontext
     share: float = 1.0
     """Of all cases, in proportion to others."""
@@ -82,6 +83,9 @@ def readers(inputs: Inputs) -> list[Reader]:
         credit = found.step_credit(loaded().observations[:5], loaded().actions[:5])
         assert np.isfinite(credit).all(), "credit is not finite"
 
+    def make_attributions(folder: Path) -> None:
+        secret().attribute(loaded(), progress=False).save(folder / "credit.safetensors")
+
     def use_attributions(found: srl.Attributions) -> None:
         found.step_credit(), found.columns(0.1), found.coverage
         for row in range(min(len(found), 5)):
@@ -91,7 +95,7 @@ def readers(inputs: Inputs) -> list[Reader]:
         rng = np.random.default_rng(0)
         returns = {"none": rng.random((2, 3, 8)), "pending": rng.random((2, 3, 8))}
         lengths = {name: np.full((2, 3, 8), 4) for name in returns}
-        _save(LearningCurves(returns, lengths, optimal=1.0).save, folder, "curves")
+        LearningCurves(returns, lengths, optimal=1.0).save(folder / "curves.safetensors")
 
     def make_deep_curve(folder: Path) -> None:
         rng, per_episode = np.random.default_rng(0), np.arange(5)
@@ -99,7 +103,7 @@ def readers(inputs: Inputs) -> list[Reader]:
             np.arange(4) * 10, rng.random((4, 2)), rng.random((4, 2)), np.full((4, 2), 3), per_episode,
             rng.random(5), rng.random(5), per_episode + 1, 0, 0.99,
         )  # fmt: skip
-        _save(curve.save, folder, "curve")
+        curve.save(folder / "curve.safetensors")
 
     def use_curve(found: Any) -> None:
         assert np.isfinite(found.area()), "the area under the curve is not finite"
@@ -219,21 +223,22 @@ def readers(inputs: Inputs) -> list[Reader]:
         (folder / "run" / "run.json").unlink()
 
     def use_runs(found: Any) -> None:
-        report_page(found)
+        folder = Path(found[0].name)
+        write_report([folder], folder.parent.parent / "page.html")
 
     load = srl.Trajectories.load
     return [
         Reader("store", make_store, lambda folder: load(folder / "store"), use_store, share=3),
         Reader("store, verified", make_store, lambda folder: load(folder / "store", verify=True), use_store, share=2),
-        Reader("unfinished collection", make_collection, collect, use_store, True, small_blocks),
+        Reader("unfinished collection", make_collection, collect, use_store, True, settings=small_blocks),
         Reader("credit model", make_model, lambda f: srl.Secret.load(f / "model.safetensors", device="cpu"), use_model,
                share=2),
-        Reader("unfinished fit", make_fit, fit, use_model, True, small_fits, share=0.3),
-        Reader("attributions", lambda f: _save(secret().attribute(loaded(), progress=False).save, f, "credit"),
-               lambda f: srl.Attributions.load(_saved(f, "credit")), use_attributions, share=2),
-        Reader("learning curves", make_curves, lambda f: LearningCurves.load(_saved(f, "curves")),
+        Reader("unfinished fit", make_fit, fit, use_model, True, settings=small_fits, share=0.3),
+        Reader("attributions", make_attributions,
+               lambda f: srl.Attributions.load(f / "credit.safetensors"), use_attributions, share=2),
+        Reader("learning curves", make_curves, lambda f: LearningCurves.load(f / "curves.safetensors"),
                lambda found: found["none"].mean(), share=2),
-        Reader("deep curve", make_deep_curve, lambda f: DeepCurve.load(_saved(f, "curve")), use_curve, share=2),
+        Reader("deep curve", make_deep_curve, lambda f: DeepCurve.load(f / "curve.safetensors"), use_curve, share=2),
         Reader("table potential", lambda f: srl.estimate_potential(loaded(), kind="value").save(f / "potential.json"),
                lambda f: srl.TablePotential.load(f / "potential.json"), use_potential, share=2),
         Reader("learned potential", make_learned, lambda f: srl.LearnedPotential.load(f / "potential"), use_potential,
@@ -243,27 +248,11 @@ def readers(inputs: Inputs) -> list[Reader]:
         Reader("policy weights", make_weights, read_weights, use_weights, share=2),
         Reader("unfinished training", make_training, trained, lambda found: found[1].area(), True, share=0.3),
         Reader("online SECRET", make_online, read_online, use_online),
-        Reader("record of fit", make_fit_run, lambda f: load_runs([f / "model.run"]), use_runs, settings=small_fits),
-        Reader("record of learn", make_learn_run, lambda f: load_runs([f / "run"]), use_runs),
-        Reader("comparison", make_comparison, lambda f: load_runs([f / "run"]), use_runs),
+        Reader("record of fit", make_fit_run, lambda f: load_runs([f / "model.run"]), use_runs, settings=small_fits,
+               share=0.5),
+        Reader("record of learn", make_learn_run, lambda f: load_runs([f / "run"]), use_runs, share=0.5),
+        Reader("comparison", make_comparison, lambda f: load_runs([f / "run"]), use_runs, optional=True, share=0.5),
     ]  # fmt: skip
-
-
-def _save(save: Callable[[Path], Any], folder: Path, name: str) -> None:
-    """Write a file under whatever ending its format has."""
-    for ending in _ENDINGS:
-        try:
-            save(folder / f"{name}{ending}")
-            return
-        except ValueError:
-            if ending == _ENDINGS[-1]:
-                raise
-
-
-def _saved(folder: Path, name: str) -> Path:
-    """What ``_save`` wrote, if it is there."""
-    paths = [folder / f"{name}{ending}" for ending in _ENDINGS]
-    return next((path for path in paths if path.exists()), paths[0])
 
 
 def _interrupted(work: Callable[[], Any]) -> None:
@@ -301,7 +290,7 @@ def digest(value: Any, depth: int = 0) -> Any:
     return digest({k: v for k, v in vars(value).items() if k not in _CACHES}, depth + 1)
 
 
-_CACHES = {"_known", "watching", "_asked_in_vain", "_before", "_sum"}
+_CACHES = {"_checkpoint", "_known", "watching", "_asked_in_vain", "_before", "_sum"}
 
 
 def not_finite(value: Any, depth: int = 0) -> bool:

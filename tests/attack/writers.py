@@ -145,7 +145,7 @@ def _refusal(ended: Ended, scenario: Scenario) -> list[str]:
             return [f"refused with exit code {ended.code} and {ended.err.strip()[-300:]!r}, expected one line"]
         return []
     known = {"ValueError", "OSError"} & set(ended.error["bases"])
-    if not known or Path(scenario.target).name not in ended.error["message"]:
+    if not known or Path(scenario.target).parts[0] not in ended.error["message"]:
         return [f"refused with {ended}, expected an error that names {scenario.target}"]
     return []
 
@@ -177,7 +177,7 @@ def scenarios(inputs: Inputs) -> list[Scenario]:
         return Job(words[0], lambda folder: main([*words, "--quiet", "--out", str(folder / out[words[0]])]),
                    settings=settings, command=True)  # fmt: skip
 
-    out = {"fit": "model.safetensors", "learn": "run", "potential": "potential.json", "attribute": "credit.npz"}
+    out = {"fit": "model.safetensors", "learn": "run", "potential": "potential.json", "attribute": "credit.safetensors"}
     collector = {"settings": small_blocks}
     alike = Job("collect", collect, **collector)
     other = Job("collect", lambda folder: collect(folder, seed=4), **collector)
@@ -207,10 +207,10 @@ def scenarios(inputs: Inputs) -> list[Scenario]:
         Scenario("save", (*new, *new), "store", _store, only_one=True, readers=2),
         Scenario("save, overwriting", tuple(over), "store", _store, before=inputs.other_data, times=_SAVES, readers=2),
         Scenario("fit", (fit, fit), "model.safetensors", digest_of),
-        Scenario("learn", (learn, learn), "run/curves.npz", digest_of),
+        Scenario("learn", (learn, learn), "run/curves.safetensors", digest_of),
         Scenario("train", (training, training), "training/state.json", _any_json),
         Scenario("potential", tuple(tables), "potential.json", digest_of, times=_SAVES, readers=2),
-        Scenario("attribute", tuple(credit), "credit.npz", digest_of, times=_SAVES, readers=2),
+        Scenario("attribute", tuple(credit), "credit.safetensors", digest_of, times=_SAVES, readers=2),
     ]
 
 
