@@ -8,7 +8,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,16 +78,16 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
     return int(any(tally.failures for tally in tallies))
 
 
-def _guarded(unit: Callable[[], Any]) -> Any:
+def _guarded(unit: partial[Any]) -> Any:
     """One part that breaks must not hide what the others find."""
     from tests.attack.table import Failure, Tally
 
     try:
         return unit()
     except Exception as error:
-        what = f"{unit.func.__module__}{unit.args[:1]}: {type(error).__name__}: {error}"
         traceback.print_exc()
-        return Tally("harness", "itself", 1, [Failure("broken", what)])
+        target = getattr(unit.args[0], "name", "itself")
+        return Tally("harness", target, 1, [Failure("broken", f"{type(error).__name__}: {error}")])
 
 
 if __name__ == "__main__":

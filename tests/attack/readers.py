@@ -69,6 +69,7 @@ def readers(inputs: Inputs) -> list[Reader]:
         loaded().save(folder / "store")
 
     def use_store(found: srl.Trajectories) -> None:
+        assert isinstance(found.meta, Mapping), f"meta is a {type(found.meta).__name__}"
         found.summary(), found[0], found[-1:], [len(episode) for episode in found]
         if len(found) > 1:
             found[[0, 1]], found[np.arange(len(found)) > 0]
@@ -202,7 +203,9 @@ def readers(inputs: Inputs) -> list[Reader]:
         return made
 
     def use_online(found: Any) -> None:
-        assert len(found.trajectories) and found.due in (True, False)
+        assert found.due in (True, False)
+        if found.seen:
+            use_store(found.trajectories)
         if found.present is not None:
             use_potential(found.present)
 
@@ -237,7 +240,7 @@ def readers(inputs: Inputs) -> list[Reader]:
         Reader("attributions", make_attributions,
                lambda f: srl.Attributions.load(f / "credit.safetensors"), use_attributions, share=2),
         Reader("learning curves", make_curves, lambda f: LearningCurves.load(f / "curves.safetensors"),
-               lambda found: found["none"].mean(), share=2),
+               lambda found: found[next(iter(found))].mean(), share=2),
         Reader("deep curve", make_deep_curve, lambda f: DeepCurve.load(f / "curve.safetensors"), use_curve, share=2),
         Reader("table potential", lambda f: srl.estimate_potential(loaded(), kind="value").save(f / "potential.json"),
                lambda f: srl.TablePotential.load(f / "potential.json"), use_potential, share=2),
@@ -276,7 +279,7 @@ def digest(value: Any, depth: int = 0) -> Any:
     if isinstance(value, gym.Space):
         return str(value)
     if isinstance(value, srl.Trajectories):
-        return digest([value.columns(), value.offsets, dict(value.meta), str(value.observation_space)], depth + 1)
+        return digest([value.columns(), value.offsets, value.meta, str(value.observation_space)], depth + 1)
     if isinstance(value, Mapping):
         return tuple(sorted((str(key), digest(part, depth + 1)) for key, part in value.items()))
     if isinstance(value, list | tuple):
