@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,53 @@ def test_a_fit_that_ctrl_c_interrupts_goes_on_to_the_same_model(here, tmp_path):
     assert not state.parent.exists()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_cleans_up_as_ctrl_c_does(tmp_path, workers):
+    out = tmp_path / "data"
+    code = "import sys; from secret_rl.cli import main; sys.exit(main())"
+    words = ["collect", "CartPole-v1", "--episodes", "9999999", "--out", out, "--workers", str(workers)]
+    running = subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True)
+    while running.poll() is None and not list(tmp_path.glob("data.partial/*")):
+        time.sleep(0.02)
+    time.sleep(0.5)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    running.send_signal(signal.SIGTERM)
+    _, error = running.communicate(timeout=20)
+    assert running.returncode == 143
+    assert error.splitlines()[-1] == "terminated: the same command goes on where this one stopped"
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == [], "nothing was committed yet"
+    assert len(children) >= (workers if workers > 1 else 0)
+    limit = time.monotonic() + 5
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def test_a_server_that_is_terminated_says_so(here):
+    words = ["explore", "m.safetensors", "mazes", "--out", "page.html", "--no-replay", "--serve", "--device", "cpu"]
+    running = subprocess.Popen([*QUICKLY, *words], cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert any(line.startswith("serving") for line in running.stdout)
+    time.sleep(0.2)
+    running.send_signal(signal.SIGTERM)
+    _, error = running.communicate(timeout=20)
+    assert (running.returncode, error) == (143, "\nterminated\n")
+
+
+def test_the_handler_of_sigterm_is_put_back(capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["--version"]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(main, ["--version"]).result() == 0, "handlers can be set in the main thread only"
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        assert main(["--version"]) == 0
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_a_fit_is_judged_on_other_trajectories_if_they_are_named(here, capsys):
     command = ["fit", *COMMANDS["fit"], "--quiet", "--held-out"]
     assert main([*command, "nowhere"]) == 1
@@ -257,7 +305,7 @@ def test_help_tells_exit_codes_and_completion(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert "0 done, 1 refused or failed, 2 wrong usage, 130 interrupted" in shown
+    assert "0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 143 terminated" in shown
     assert 'eval "$(secret-rl --print-completion bash)"' in shown and "--version" in shown
 
 

@@ -2,24 +2,92 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
+from contextlib import suppress
+from multiprocessing import parent_process
+from multiprocessing.context import SpawnContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+_GRACE = 1.0  # seconds that a worker has to end when it is asked to
 
-def worker_pool(workers: int, begin: Callable[..., None] | None = None, *arguments: Any) -> ProcessPoolExecutor:
+
+def worker_pool(workers: int, begin: Callable[..., None] | None = None, *arguments: Any) -> "WorkerPool":
     """A pool of fresh processes, each of which calls ``begin`` first, and none of which outlives this one.
 
     They are not forked: a child would inherit locks held by threads of PyTorch and others.
     """
-    return ProcessPoolExecutor(workers, get_context("spawn"), _begin, (begin, arguments))
+    return WorkerPool(workers, begin, arguments)
+
+
+class WorkerPool(ProcessPoolExecutor):
+    """Processes for the length of a ``with`` block.
+
+    When the block ends, calls that have not begun are dropped and those under way are waited for. When it ends with
+    an exception, the workers are ended at once, also those that hang or are stopped.
+    """
+
+    def __init__(self, workers: int, begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+        self._spawned = _Spawn()
+        super().__init__(workers, self._spawned, _begin, (begin, arguments))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        results = self._result_queue
+        try:
+            if kind is None:
+                self.shutdown(cancel_futures=True)
+                return
+            self._end(BaseProcess.terminate)
+        finally:  # also when a second Ctrl-C cuts the waiting short
+            self._end(BaseProcess.kill)
+            # A worker that is ended as it sends a result leaves half of it. The executor's thread would wait for the
+            # other half for as long as anyone can write it, and the interpreter would wait for that thread.
+            results._writer.close()  # type: ignore[attr-defined]
+            self.shutdown(cancel_futures=True)
+
+    def _end(self, how: Callable[[Any], None]) -> None:
+        """Send a signal to the workers that are left, and wait for them a little."""
+        alive = [process for process in self._spawned.processes if process.is_alive()]
+        for process in alive:
+            with suppress(OSError):  # it has just ended
+                how(process)
+        limit = time.monotonic() + _GRACE
+        while any(process.is_alive() for process in alive) and time.monotonic() < limit:
+            time.sleep(0.01)  # not join: what a worker has started may hold the pipe that it waits at
+
+
+class _Spawn(SpawnContext):
+    """Starts processes and remembers them, also one whose start was interrupted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: list[BaseProcess] = []
+
+    def Process(self, *arguments: Any, **options: Any) -> BaseProcess:  # type: ignore[override]
+        process = SpawnContext.Process(*arguments, **options)
+        self.processes.append(process)
+        return process
 
 
 def _begin(begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    _keep_pipes()
     if begin is not None:
         begin(*arguments)
+
+
+def _keep_pipes() -> None:
+    """Programs that a worker starts do not inherit its pipes, by whose closing the parent sees that it has ended."""
+    for number in Path("/dev/fd").glob("[0-9]*"):
+        if int(number.name) > 2:
+            with suppress(OSError):  # the folder itself, closed by now
+                os.set_inheritable(int(number.name), False)
 
 
 def _end_with_parent() -> None:

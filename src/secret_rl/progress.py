@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock, Timer
 
+from secret_rl.text import printable
+
 Tick = Callable[[str, int, int | None], None]
 Show = bool | Tick | None
 
@@ -58,7 +60,7 @@ def _bar(unit: str, patience: float) -> Iterator[Tick]:
     start.daemon = True
     start.start() if patience else bar.start()
     try:
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+        yield lambda what, done, total: bar.update(task, description=printable(what), completed=done, total=total)
     finally:
         start.cancel()
         if patience:

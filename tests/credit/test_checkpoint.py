@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from secret_rl.credit import CLASS_WEIGHTS, Secret, fitting
-from secret_rl.credit.checkpoint import Checkpoint, CheckpointError
+from secret_rl.credit.checkpoint import Checkpoint
+from secret_rl.files import FileFormatError
 
 MARK = {"seed": 0, "model": {"units": 8, "filters": (2,)}}
 PLAIN = {
@@ -177,9 +178,9 @@ def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
     assert child.returncode == -signal.SIGKILL, errors
     assert json.loads((folder / "state.json").read_text())["step"] == 8
     for change, name in [({"seed": 1}, "seed"), ({"units": 32}, "model"), ({"steps": 20}, "training")]:
-        with pytest.raises(CheckpointError, match=f"unfinished fit with another {name}: .* delete it"):
+        with pytest.raises(FileFormatError, match=f"unfinished fit with another {name}: .* delete it"):
             Secret(**{**PLAIN, **change}).fit(data, checkpoint=folder)
-    with pytest.raises(CheckpointError, match="another episodes, reward_sum, steps"):
+    with pytest.raises(FileFormatError, match="another episodes, reward_sum, steps"):
         Secret(**PLAIN).fit(data[:39], checkpoint=folder)
     looks = []
     with pytest.MonkeyPatch.context() as patch:
@@ -219,7 +220,7 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch, cues):
 )
 def test_a_damaged_state_is_refused(tmp_path, content):
     (tmp_path / "state.json").write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"state\.json is damaged .* delete the folder"):
+    with pytest.raises(FileFormatError, match=r"state\.json is damaged .* delete the folder"):
         Checkpoint(tmp_path, MARK)
 
 
@@ -229,7 +230,7 @@ def test_a_state_without_its_number_is_refused(tmp_path):
     state = json.loads((tmp_path / "state.json").read_text())
     del state["number"]
     (tmp_path / "state.json").write_text(json.dumps(state))
-    with pytest.raises(CheckpointError, match="damaged"):
+    with pytest.raises(FileFormatError, match="damaged"):
         Checkpoint(tmp_path, MARK)
 
 
@@ -238,7 +239,7 @@ def test_damaged_tensors_are_refused(tmp_path, damage):
     Checkpoint(tmp_path, MARK).save({"step": 1}, current={"a": torch.zeros(100)})
     [file] = tmp_path.glob("*current*")
     file.unlink() if damage == "missing" else file.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(CheckpointError, match=rf"{file.name}.* delete the folder"):
+    with pytest.raises(FileFormatError, match=rf"{file.name}.* delete the folder"):
         Checkpoint(tmp_path, MARK).load("current")
 
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from secret_rl.credit import ModelError, NotFittedError, Secret, online
+from secret_rl.credit import NotFittedError, Secret, online
 from secret_rl.credit.attribution import attribute
 from secret_rl.credit.encoders import standardise
 from secret_rl.credit.model import Dropout
 from secret_rl.credit.online import Queries, source_queries, step_credit
 from secret_rl.credit.tokens import Tokens, as_tensor
+from secret_rl.files import FileFormatError
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays
@@ -310,7 +311,9 @@ def test_a_file_without_queries_is_read_and_asks_for_trajectories(learned, cues,
 def test_queries_that_do_not_fit_the_model_are_refused(learned, tmp_path, change):
     path = learned.save(tmp_path / "model.safetensors")
     rewrite(path, change)
-    with pytest.raises(ModelError, match=r"model\.safetensors does not describe a credit model this library can build"):
+    with pytest.raises(
+        FileFormatError, match=r"model\.safetensors does not describe a credit model this library can build"
+    ):
         Secret.load(path, device="cpu")
 
 

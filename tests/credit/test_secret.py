@@ -10,7 +10,8 @@ from gymnasium import spaces
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from secret_rl.credit import ModelError, NotFittedError, Secret
+from secret_rl.credit import NotFittedError, Secret
+from secret_rl.files import FileFormatError
 from secret_rl.trajectories import Trajectories
 
 TINY = {"units": 16, "steps": 4, "evaluate_every": 2, "batch_size": 16, "restarts": 0, "device": "cpu"}
@@ -71,7 +72,7 @@ def test_a_loaded_model_fits_anew_as_the_one_that_was_saved_would(tmp_path, cues
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
 def test_truncated_models_are_refused(saved, keep):
     saved.write_bytes(saved.read_bytes()[:keep])
-    with pytest.raises(ModelError, match=r"model\.safetensors is not a readable safetensors file .* damaged"):
+    with pytest.raises(FileFormatError, match=r"model\.safetensors is not a readable safetensors file .* damaged"):
         Secret.load(saved)
 
 
@@ -80,7 +81,7 @@ def test_random_bytes_are_refused(tmp_path):
     for number in range(50):
         path = tmp_path / f"{number}.safetensors"
         path.write_bytes(rng.bytes(int(rng.integers(1, 3000))))
-        with pytest.raises(ModelError, match=f"{number}.safetensors is not a readable safetensors file"):
+        with pytest.raises(FileFormatError, match=f"{number}.safetensors is not a readable safetensors file"):
             Secret.load(path)
 
 
@@ -88,10 +89,10 @@ def test_safetensors_of_something_else_are_refused(tmp_path):
     path = tmp_path / "other.safetensors"
     for metadata in (None, {"format": "pt"}, {"secret_rl": "null"}, {"secret_rl": "[]"}, {"secret_rl": "{}"}):
         save_file({"layer.weight": torch.zeros(3)}, path, metadata=metadata)
-        with pytest.raises(ModelError, match=r"other\.safetensors is a safetensors file, but no credit model"):
+        with pytest.raises(FileFormatError, match=r"other\.safetensors is a safetensors file, but no credit model"):
             Secret.load(path)
     save_file({"layer.weight": torch.zeros(3)}, path, metadata={"secret_rl": "not JSON"})
-    with pytest.raises(ModelError, match=r"other\.safetensors"):
+    with pytest.raises(FileFormatError, match=r"other\.safetensors"):
         Secret.load(path)
 
 
@@ -144,13 +145,17 @@ DAMAGES = [
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_descriptions_that_do_not_match_the_weights_are_refused(saved, damage):
     rewrite(saved, damage)
-    with pytest.raises(ModelError, match=r"model\.safetensors does not describe a credit model this library can build"):
+    with pytest.raises(
+        FileFormatError, match=r"model\.safetensors does not describe a credit model this library can build"
+    ):
         Secret.load(saved)
 
 
 def test_other_versions_are_refused_by_number(saved):
     rewrite(saved, lambda description, weights: description.update(version=99, library="9.9"))
-    with pytest.raises(ModelError, match=r"has format version 99, this library reads 1: open it with secret-rl 9\.9"):
+    with pytest.raises(
+        FileFormatError, match=r"has format version 99, this library reads 1: open it with secret-rl 9\.9"
+    ):
         Secret.load(saved)
 
 

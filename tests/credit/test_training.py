@@ -7,7 +7,7 @@ import torch
 from secret_rl.credit import Confusion, TrainingOptions, training
 from secret_rl.credit.model import Dropout, weighted_loss
 from secret_rl.credit.tokens import Tokens
-from secret_rl.credit.training import Trainer, evaluate
+from secret_rl.credit.training import Trainer, evaluate, update_seed
 
 WEIGHTS = (0.3, 0.1, 0.6)
 
@@ -48,6 +48,66 @@ def test_training_goes_on_from_its_state_as_if_never_stopped(make_trainer, stop)
     resumed.train(7 - stop)
     assert resumed.step == whole.step
     assert same(resumed.state(), whole.state())
+
+
+@pytest.fixture
+def make_graphed(make_trainer):
+    """Trainers on the path of a GPU, the update itself in place of the graph."""
+
+    def make(*args, **options):
+        trainer = make_trainer(*args, **options)
+        trainer._graph = training._GraphedUpdate(trainer)
+        return trainer
+
+    return make
+
+
+@pytest.mark.parametrize("stop", [1, 5, 9])
+def test_graphed_training_goes_on_from_its_state_as_if_never_stopped(make_graphed, stop):
+    whole, part, fresh, used = (make_graphed(initialisation=n) for n in (0, 0, 1, 2))
+    whole.train(10)
+    part.train(stop)
+    used.train(3)  # its update is recorded already
+    for resumed in (fresh, used):
+        resumed.restore(part.state(), part.step)
+        resumed.train(10 - stop)
+        assert resumed.step == whole.step
+        assert same(resumed.state(), whole.state())
+
+
+def test_graphed_training_can_begin_again(make_graphed):
+    trainer = make_graphed()
+    start = trainer.state()
+    trainer.train(4)
+    first = trainer.state()
+    trainer.restore(start, 0)
+    trainer.train(4)
+    assert same(trainer.state(), first)
+
+
+def test_graphed_updates_draw_by_their_number(make_graphed, monkeypatch):
+    real, drawn = Trainer.loss, []
+
+    def loss(self, batch, generator):
+        drawn.append((generator.initial_seed(), torch.equal(generator.get_state(), _fresh_state(generator))))
+        return real(self, batch, generator)
+
+    monkeypatch.setattr(Trainer, "loss", loss)
+    trainer = make_graphed(seed=3)
+    trainer.restore(trainer.state(), 6)
+    trainer.train(4)
+    assert drawn[-4:] == [(update_seed(3, step), True) for step in range(6, 10)], "from the beginning of its own stream"
+
+
+def _fresh_state(generator):
+    return torch.Generator(generator.device).manual_seed(generator.initial_seed()).get_state()
+
+
+def test_no_two_updates_have_the_same_seed():
+    seeds = {update_seed(seed, step) for seed in (0, 1, 2, 7919, 2**31) for step in range(2_000)}
+    assert len(seeds) == 10_000
+    assert min(seeds) >= 0
+    assert max(update_seed(2**64 - 1, step) for step in range(10)) < 2**63
 
 
 def test_a_state_is_a_copy_that_further_training_leaves_alone(make_trainer):

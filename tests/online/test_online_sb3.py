@@ -14,7 +14,6 @@ import secret_rl as srl  # noqa: E402
 from secret_rl.agents.sb3 import ShapedReplayBuffer, train  # noqa: E402
 from secret_rl.credit import memoryless  # noqa: E402
 from secret_rl.online import OnlineSecret  # noqa: E402
-from secret_rl.online.saving import OnlineFolderError  # noqa: E402
 from secret_rl.online.sb3 import OnlineSecretCallback  # noqa: E402
 from secret_rl.shaping import ChangingPotential, NoPotential, Observed, ReplayShaping, TablePotential  # noqa: E402
 from secret_rl.shaping.sb3 import shape_with  # noqa: E402
@@ -283,13 +282,13 @@ def test_a_folder_of_another_training_is_refused(tmp_path):
 
     with pytest.raises(InterruptedError):
         go("one")
-    with pytest.raises(OnlineFolderError, match="nothing of 72 steps"):
+    with pytest.raises(ResumeError, match="nothing of 72 steps"):
         go("other")
     (tmp_path / "one").rename(tmp_path / "two")
-    with pytest.raises(OnlineFolderError, match="first was 10, now 20"):
+    with pytest.raises(ResumeError, match="first was 10, now 20"):
         go("two", first=20)
     go("two")
-    with pytest.raises(OnlineFolderError, match="cannot be kept in a folder"):
+    with pytest.raises(TypeError, match="cannot be kept in a folder"):
         train(
             sb3.DQN, TRIGGERS, 150, env_options=MAZE, discount=0.9,
             callback=OnlineSecretCallback(marked(), folder=tmp_path / "three"), **REPLAYED,

@@ -10,8 +10,9 @@ import secret_rl as srl
 import secret_rl.online.tabular as tabular
 from secret_rl.credit import memoryless
 from secret_rl.envs.tabular import best_return
+from secret_rl.files import FileFormatError
 from secret_rl.online import OnlineSecret, learn_online
-from secret_rl.online.saving import OnlineFolderError, load_state, save_state
+from secret_rl.online.saving import load_state, save_state
 from secret_rl.shaping import LearnedPotential, OnlineCredit, TablePotential
 
 RANDOM = srl.QLearning(epsilon=1.0)
@@ -252,12 +253,12 @@ def test_what_was_learned_is_saved_and_read_back(pulled, tmp_path):
         pairs = np.arange(8), np.arange(8) % 2
         np.testing.assert_array_equal(new.secret.step_credit(*pairs), online.secret.step_credit(*pairs))
         online.present = before
-    with pytest.raises(OnlineFolderError, match="nothing of 31 steps.*\\[30\\]"):
+    with pytest.raises(FileFormatError, match="nothing of 31 steps.*\\[30\\]"):
         load_state(OnlineSecret(), tmp_path / "online", 31)
-    with pytest.raises(OnlineFolderError, match="other options: first was 150, now 50"):
+    with pytest.raises(FileFormatError, match="other options: first was 150, now 50"):
         load_state(OnlineSecret(last=150, secret_options=SMALL_FIT), tmp_path / "online", 30)
     (path / "online.json").write_text("{}")
-    with pytest.raises(OnlineFolderError, match="cannot be taken up"):
+    with pytest.raises(FileFormatError, match="cannot be taken up"):
         load_state(OnlineSecret(), tmp_path / "online", 30)
     for step in (40, 50):
         save_state(online, tmp_path / "online", step)

@@ -22,11 +22,11 @@ from secret_rl.agents.tabular import CompiledRun
 from secret_rl.credit import oracle_attributions, uniform_attributions
 from secret_rl.envs.tabular import model_of
 from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.files import FileFormatError
 from secret_rl.shaping import (
     ChangingPotential,
     CoverageWarning,
     LearnedPotential,
-    PotentialFileError,
     PotentialShaping,
     ReplayShaping,
     TablePotential,
@@ -223,12 +223,12 @@ def test_features_stand_in_for_observations(tmp_path):
     assert potential.report.explained > 0.98
     np.testing.assert_allclose(potential.lookup(rows), plain.lookup(rows), atol=0.15 * plain.bound)
     path = potential.save(tmp_path / "p.safetensors")
-    with pytest.raises(PotentialFileError, match="made by the function code.*features="):
+    with pytest.raises(FileFormatError, match="made by the function code.*features="):
         LearnedPotential.load(path)
     np.testing.assert_array_equal(LearnedPotential.load(path, features=code).lookup(rows), potential.lookup(rows))
     with pytest.raises(ValueError, match=r"features made an array of .* of shape \(1,\) .* a row of numbers for each"):
         learn_potential(maze_data(), kind="value", features=lambda rows: np.zeros(1))
-    with pytest.raises(PotentialFileError, match="without features"):
+    with pytest.raises(FileFormatError, match="without features"):
         LearnedPotential.load(plain.save(tmp_path / "q.safetensors"), features=code)
 
 
@@ -365,7 +365,7 @@ def test_a_path_is_enough(tmp_path):
         ("cut", path.read_bytes()[:400]),
     ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(PotentialFileError):
+        with pytest.raises(FileFormatError):
             PotentialShaping(TriggersEnv(**MAZE), tmp_path / name, 0.99)
     with pytest.raises(FileNotFoundError, match="is not a file"):
         LearnedPotential.load(tmp_path / "nothing")
@@ -412,7 +412,7 @@ def nested(depth):
 )
 def test_files_that_were_tampered_with_are_refused(tmp_path, change, said):
     path = maze_potential().save(tmp_path / "p.safetensors")
-    with pytest.raises(PotentialFileError, match=said):
+    with pytest.raises(FileFormatError, match=said):
         LearnedPotential.load(rewritten(path, change))
 
 
@@ -426,10 +426,10 @@ def test_weights_that_were_tampered_with_are_refused(tmp_path):
         (lambda tensors: {**tensors, name: tensors[name][:3].clone()}, "size mismatch"),
         (lambda tensors: {key: value for key, value in tensors.items() if key != name}, "Missing key"),
     ):
-        with pytest.raises(PotentialFileError, match=said):
+        with pytest.raises(FileFormatError, match=said):
             LearnedPotential.load(spoiled(change))
     save_file(load_file(path), tmp_path / "bare.safetensors")
-    with pytest.raises(PotentialFileError, match="says format 'NoneType'"):
+    with pytest.raises(FileFormatError, match="says format 'NoneType'"):
         LearnedPotential.load(tmp_path / "bare.safetensors")
 
 

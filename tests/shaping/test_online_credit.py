@@ -19,12 +19,12 @@ from secret_rl.agents.tabular import CompiledRun
 from secret_rl.credit import NotFittedError, Secret, fitting, memoryless
 from secret_rl.envs.tabular import distinct_credit, model_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
+from secret_rl.files import FileFormatError
 from secret_rl.shaping import (
     CoverageWarning,
     EventCredit,
     Observed,
     OnlineCredit,
-    PotentialFileError,
     PotentialShaping,
     TablePotential,
     VectorPotentialShaping,
@@ -558,7 +558,7 @@ GOOD = {"format": "secret-rl online credit", "version": 1, "options": OnlineCred
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "online.json"
     path.write_bytes(content)
-    with pytest.raises(PotentialFileError, match=r"online\.json cannot be read as online credit"):
+    with pytest.raises(FileFormatError, match=r"online\.json cannot be read as online credit"):
         OnlineCredit.load(path, Says(1.0))
 
 
@@ -566,9 +566,9 @@ def test_missing_and_other_potentials_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.json"):
         OnlineCredit.load(tmp_path / "nowhere.json", Says(1.0))
     path = TablePotential({0: 1.0}).save(tmp_path / "table.json")
-    with pytest.raises(PotentialFileError, match="secret-rl table potential"):
+    with pytest.raises(FileFormatError, match="secret-rl table potential"):
         OnlineCredit.load(path, Says(1.0))
-    with pytest.raises(PotentialFileError, match="secret-rl online credit"):
+    with pytest.raises(FileFormatError, match="secret-rl online credit"):
         TablePotential.load(OnlineCredit(Says(1.0)).save(path))
 
 

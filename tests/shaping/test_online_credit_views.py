@@ -12,7 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import secret_rl as srl
 from secret_rl.agents import QLearning
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
-from secret_rl.shaping import OnlineCredit, PotentialFileError, PotentialShaping, VectorPotentialShaping, pairs
+from secret_rl.files import FileFormatError
+from secret_rl.shaping import OnlineCredit, PotentialShaping, VectorPotentialShaping, pairs
 from secret_rl.testing.shaping import EveryEnding
 from secret_rl.views import CenteredView, CropView, DropView
 
@@ -148,7 +149,7 @@ def test_own_views_come_back_from_a_file(tmp_path):
     assert content["version"] == 2, "older readers are not to take it for one without a view"
     for broken in ({"kind": "Fog"}, {"kind": "CenteredView", "window": 4}, {"kind": []}, None, 3, {"window": 3}):
         path.write_text(json.dumps({**content, "observation": broken}))
-        with pytest.raises(PotentialFileError, match=r"online\.json cannot be read as online credit"):
+        with pytest.raises(FileFormatError, match=r"online\.json cannot be read as online credit"):
             OnlineCredit.load(path, credit)
 
 

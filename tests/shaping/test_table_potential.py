@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.files import FileFormatError
 from secret_rl.shaping import (
     Cells,
     CoverageWarning,
     Observed,
-    PotentialFileError,
     PotentialShaping,
     TablePotential,
     VectorPotentialShaping,
@@ -59,7 +59,7 @@ def test_a_function_is_given_again(tmp_path):
         return observation % 2
 
     path = TablePotential({0: 0.5}, state=parity).save(tmp_path / "t.json")
-    with pytest.raises(PotentialFileError, match=r"function .*parity.*TablePotential.load\(path, state=...\)"):
+    with pytest.raises(FileFormatError, match=r"function .*parity.*TablePotential.load\(path, state=...\)"):
         TablePotential.load(path)
     assert TablePotential.load(path, state=parity).begin(6, {}) == 0.5
 
@@ -218,7 +218,7 @@ def good_file(tmp_path):
 def test_files_that_were_tampered_with_are_refused(tmp_path, change, message):
     path = tmp_path / "bad.json"
     path.write_text(json.dumps({**good_file(tmp_path), **change}))
-    with pytest.raises(PotentialFileError, match=f"bad.json cannot be read as a potential.*{message}"):
+    with pytest.raises(FileFormatError, match=f"bad.json cannot be read as a potential.*{message}"):
         TablePotential.load(path)
 
 
@@ -230,7 +230,7 @@ def test_files_that_were_tampered_with_are_refused(tmp_path, change, message):
 def test_files_of_anything_else_are_refused(tmp_path, content):
     path = tmp_path / "bad.json"
     path.write_bytes(content)
-    with pytest.raises(PotentialFileError, match="bad.json cannot be read as a potential"):
+    with pytest.raises(FileFormatError, match="bad.json cannot be read as a potential"):
         TablePotential.load(path)
 
 
@@ -238,7 +238,7 @@ def test_every_truncated_file_is_refused(tmp_path):
     whole = TablePotential({(1, 2): 0.5, "a": 1.0}).save(tmp_path / "t.json").read_bytes()
     for length in range(len(whole) - 2):
         (tmp_path / "cut.json").write_bytes(whole[:length])
-        with pytest.raises(PotentialFileError, match="restore it|expected"):
+        with pytest.raises(FileFormatError, match="restore it|expected"):
             TablePotential.load(tmp_path / "cut.json")
 
 
@@ -249,9 +249,9 @@ def test_nothing_in_a_file_is_run(tmp_path):
 
     for content in (pickle.dumps(Hostile()), pickle.dumps({"format": Hostile()}, protocol=0)):
         (tmp_path / "bad.json").write_bytes(content)
-        with pytest.raises(PotentialFileError):
+        with pytest.raises(FileFormatError):
             TablePotential.load(tmp_path / "bad.json")
-        with pytest.raises(PotentialFileError):
+        with pytest.raises(FileFormatError):
             PotentialShaping(TriggersEnv(), tmp_path / "bad.json", 0.9)
     assert not (tmp_path / "ran").exists()
 

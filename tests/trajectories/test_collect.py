@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import secret_rl as srl
+from secret_rl.atomic import InUseError
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.trajectories import TooFewSuccessesError, collecting, sources
 from secret_rl.trajectories.selection import Selection
-from secret_rl.trajectories.sources import episode_seeds
+from secret_rl.trajectories.sources import episode_seeds, first_vector_seed
 
 ID = "secret_rl/Triggers-v0"
 
@@ -235,7 +236,7 @@ def test_vector_episodes_are_those_of_the_single_env(mode):
     data = srl.collect(envs, 12, lambda o: np.full(3, 1), seed=4)
     for number, episode in enumerate(data):
         env = TriggersEnv(triggers=1, max_steps=9)
-        observation, info = env.reset(seed=4 + number % 3)
+        observation, info = env.reset(seed=first_vector_seed(4) + number % 3)
         for _ in range(number // 3):
             observation, info = env.reset()
         for t in range(len(episode)):
@@ -278,7 +279,7 @@ def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop
         sources._SCAN = 2048
         collecting._SECONDS_BETWEEN_COMMITS = 0.0
         commits = 0
-        real = store.StoreWriter.commit
+        real = store.Collection.commit
         def counted(self, **progress):
             global commits
             real(self, **progress)
@@ -286,7 +287,7 @@ def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop
             if commits == 3:
                 print("committed", flush=True)
                 time.sleep(60)
-        store.StoreWriter.commit = counted
+        store.Collection.commit = counted
         srl.collect(sys.argv[1], int(sys.argv[2]), seed=8, success_share=0.01, out=sys.argv[3])
         """
     )
@@ -302,7 +303,7 @@ def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop
     assert partial.is_dir()
     with (partial / "rewards.npy").open("ab") as file:
         file.write(b"half-written rows after the last commit")
-    with pytest.raises(srl.StoreError, match="unfinished collection with another seed"):
+    with pytest.raises(srl.ResumeError, match="unfinished collection with another seed"):
         srl.collect(env, episodes, seed=9, success_share=0.01, out=out)
     resumed = srl.collect(env, episodes, seed=8, success_share=0.01, out=out)
     srl.collect(env, episodes, seed=8, success_share=0.01, out=tmp_path / "undisturbed")
@@ -321,11 +322,58 @@ def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, m
             srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
     assert (tmp_path / "data.partial").is_dir()
     other = {**options, "env_options": {"desc": np.array([list("SFF"), list("FFG")], dtype="c")}}  # nor arrays
-    with pytest.raises(srl.StoreError, match="unfinished collection with another env_options"):
+    with pytest.raises(srl.ResumeError, match="unfinished collection with another env_options"):
         srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **other)
     resumed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
     undisturbed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "undisturbed", **options)
     assert resumed.equals(undisturbed)
+
+
+@pytest.mark.parametrize("seed", [8, 9])
+def test_a_second_collection_to_the_same_path_is_refused_and_changes_nothing(tmp_path, seed):
+    """With the same settings or others: the first one goes on, and ends with what it would have ended with."""
+    script = textwrap.dedent(
+        """
+        import sys
+        import secret_rl as srl
+        from secret_rl.trajectories import collecting, sources, store
+        sources._SCAN = 2048
+        collecting._SECONDS_BETWEEN_COMMITS = 0.0
+        real = store.Collection.commit
+        def noticed(self, **progress):
+            real(self, **progress)
+            print("committed", flush=True)
+            sys.stdin.readline()
+        store.Collection.commit = noticed
+        srl.collect(sys.argv[1], 20_000, seed=8, success_share=0.01, out=sys.argv[2])
+        """
+    )
+    out = tmp_path / "data"
+    first = subprocess.Popen(
+        [sys.executable, "-c", script, ID, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout.readline() == "committed\n"
+    before = {path.name: path.read_bytes() for path in (tmp_path / "data.partial").iterdir()}
+    with pytest.raises(InUseError, match="is being written by another process.*wait for it to end"):
+        srl.collect(ID, 20_000, seed=seed, success_share=0.01, out=out)
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "data.partial").iterdir()}
+    first.communicate("", timeout=120)
+    assert first.returncode == 0
+    undisturbed = srl.collect(ID, 20_000, seed=8, success_share=0.01)
+    assert srl.Trajectories.load(out, verify=True).equals(undisturbed)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_an_unfinished_collection_survives_one_that_cannot_be_resumed(tmp_path, monkeypatch):
+    """A vector environment keeps its own time, so its collections begin anew: not at the cost of another's."""
+    monkeypatch.setattr(collecting, "_SECONDS_BETWEEN_COMMITS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(sources.EnvSource, "blocks", _two_blocks_only(sources.EnvSource.blocks))
+        with pytest.raises(KeyboardInterrupt):
+            srl.collect("CartPole-v1", 400, out=tmp_path / "data")
+    with pytest.raises(srl.ResumeError, match="unfinished collection"):
+        srl.collect(gym.make_vec("CartPole-v1", 2), 3, out=tmp_path / "data")
+    assert srl.collect("CartPole-v1", 400, out=tmp_path / "data").equals(srl.collect("CartPole-v1", 400))
 
 
 def _two_blocks_only(blocks):

@@ -7,9 +7,12 @@ from hypothesis import given, settings
 
 import secret_rl as srl
 from secret_rl.testing.strategies import trajectories
+from secret_rl.trajectories.nested import rows_differ
 
 minari = pytest.importorskip("minari")
 sb3 = pytest.importorskip("stable_baselines3")
+
+from secret_rl.trajectories import sb3 as sb3_buffers  # noqa: E402
 
 ID = "secret_rl/Triggers-v0"
 
@@ -153,6 +156,105 @@ def test_a_replay_buffer_that_wrapped_drops_the_headless_steps():
     whole = [len(steps) for steps in memory.episodes if steps]
     assert data.lengths.tolist() == whole[-len(data) :]
     assert 100 < data.steps <= 150
+
+
+def long_cartpole():
+    """Ends by itself or after 500 steps: hardly ever where learning stops."""
+    return Remember(gym.make("CartPole-v1"))
+
+
+def unfinished(memories):
+    """How many episodes a reset cut off: the newest of an env is not among them."""
+    cut = [[steps for steps in memory.episodes if steps][:-1] for memory in memories]
+    return sum(not (steps[-1][4] or steps[-1][5]) for episodes in cut for steps in episodes)
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize("rows", [1000, 250])
+def test_a_second_call_of_learn_does_not_glue_episodes_together(n_envs, rows, recwarn):
+    """Each ends where the env was reset, with its own final observation, neither terminated nor truncated."""
+    memories = [long_cartpole() for _ in range(n_envs)]
+    env = sb3.common.vec_env.DummyVecEnv([lambda m=m: m for m in memories])
+    model = sb3.DQN("MlpPolicy", env, learning_starts=5000, buffer_size=rows * n_envs, seed=0, device="cpu")
+    for _ in range(4):
+        model.learn(101 * n_envs, reset_num_timesteps=True)
+    cut = unfinished(memories)
+    assert cut > 0, "what is tested"
+    data = srl.from_replay_buffer(model.replay_buffer)
+    warned = [str(warning.message) for warning in recwarn if "cut off by a reset" in str(warning.message)]
+    assert len(warned) == 1
+    if not model.replay_buffer.full:
+        assert warned[0].startswith(f"{cut} episodes were cut off by a reset of the environment before they had ended")
+        assert_equals_memory(data, memories)
+    else:
+        lived = [[len(steps) for steps in memory.episodes if steps] for memory in memories]
+        whole = iter(data.lengths.tolist())
+        for lengths in lived:  # of each env, the last ones that the buffer holds whole
+            held = np.cumsum(lengths[::-1])
+            count = int((held < model.replay_buffer.buffer_size).sum())
+            assert [next(whole) for _ in range(count)] == lengths[-count:]
+        assert next(whole, None) is None
+
+
+def test_learning_that_goes_on_in_the_same_episode_is_not_split(recwarn):
+    memory = long_cartpole()
+    model = sb3.DQN("MlpPolicy", memory, learning_starts=5000, buffer_size=3000, seed=0, device="cpu")
+    for _ in range(4):
+        model.learn(101, reset_num_timesteps=False)
+    assert unfinished([memory]) == 0
+    assert_equals_memory(srl.from_replay_buffer(model.replay_buffer), [memory])
+    assert not [warning for warning in recwarn if "cut off" in str(warning.message)]
+    model.set_env(model.get_env())  # forces a reset
+    model.learn(101, reset_num_timesteps=False)
+    with pytest.warns(UserWarning, match="1 episodes were cut off"):
+        assert_equals_memory(srl.from_replay_buffer(model.replay_buffer), [memory])
+
+
+class Blink(gym.Env):
+    """Dict observations; 50 steps."""
+
+    observation_space = gym.spaces.Dict(
+        {"far": gym.spaces.Box(-9, 99, (3,), np.float32), "cue": gym.spaces.Discrete(5), "same": gym.spaces.Discrete(2)}
+    )
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.time += 1
+        return self._seen(), 0.0, False, self.time == 50, {}
+
+    def _seen(self):
+        return {"far": np.full(3, self.time, np.float32), "cue": self.time % 5, "same": 1}
+
+
+@pytest.mark.parametrize("compared", [1, 100, 1 << 20])
+def test_dict_observations_are_compared_part_by_part(monkeypatch, compared):
+    """Whatever is compared at a time."""
+    monkeypatch.setattr(sb3_buffers, "_COMPARED_BYTES", compared)
+    model = sb3.DQN("MultiInputPolicy", Blink(), learning_starts=5000, buffer_size=1000, device="cpu")
+    for _ in range(3):
+        model.learn(72)
+    with pytest.warns(UserWarning, match="2 episodes were cut off"):
+        data = srl.from_replay_buffer(model.replay_buffer)
+    assert data.lengths.tolist() == [50, 22] * 3
+    assert (data.truncated.sum(), data.terminated.sum()) == (3, 0)
+    assert data.final_observations["far"][:, 0].tolist() == [50, 22] * 3
+    # A value that is not a number is no other than itself.
+    for seen in (model.replay_buffer.observations, model.replay_buffer.next_observations):
+        seen["far"][seen["far"][..., 0] % 3 == 0] = np.nan
+    assert [len(stretch.rows) for stretch in sb3_buffers.stretches(model.replay_buffer)] == [50, 22] * 3
+
+
+def test_rows_that_differ_are_found_in_any_nest():
+    one = {"a": np.array([[1.0, np.nan], [np.nan, 2.0], [3.0, 4.0]]), "b": (np.array([1, 2, 3]),)}
+    assert rows_differ(one, one).tolist() == [False] * 3
+    other = {"b": (np.array([1, 2, 9]),), "a": np.array([[1.0, np.nan], [0.0, 2.0], [3.0, 4.0]])}
+    assert rows_differ(one, other).tolist() == [False, True, True]
+    assert rows_differ(np.zeros((2, 0)), np.zeros((2, 0))).tolist() == [False, False]
 
 
 def test_replay_buffers_of_other_kinds():

@@ -1,18 +1,28 @@
 """On disk: lossless, all or nothing, refused when damaged, opened in constant time."""
 
+import contextlib
+import dataclasses
+import itertools
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
+import zlib
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sealing import change_json
 
 import secret_rl as srl
+from secret_rl import atomic
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import store
 
@@ -63,15 +73,15 @@ def test_truncated_and_corrupted_files_are_refused_by_name(saved, name):
         (whole[:-1], "bytes, expected"),
         (whole + b"x", "bytes, expected"),
         (b"garbage!" + whole[8:], "first bytes of"),
-        (whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:], "checksum|does not match"),
+        (whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:], "checksum|does not match|offsets end with"),
     ]:
         file.write_bytes(damaged)
-        with pytest.raises(srl.StoreError, match=message) as refusal:
+        with pytest.raises(srl.FileFormatError, match=message) as refusal:
             srl.Trajectories.load(path)
         assert name in str(refusal.value)
         assert file.read_bytes() == damaged, "a refused file is left as it was"
     file.unlink()
-    with pytest.raises(srl.StoreError, match="is missing"):
+    with pytest.raises(srl.FileFormatError, match="is missing"):
         srl.Trajectories.load(path)
     file.write_bytes(whole)
     assert srl.Trajectories.load(path).equals(data)
@@ -80,36 +90,34 @@ def test_truncated_and_corrupted_files_are_refused_by_name(saved, name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda h: h.pop("arrays"), "damaged"),
+        (lambda h: h.pop("arrays"), "KeyError: 'arrays'"),
         (lambda h: h.update(format="other"), "says format 'other'"),
         (lambda h: h.update(version=99), "format version 99, this library reads 1"),
         (lambda h: h.update(episodes=51), "expected 5"),
         (lambda h: h["arrays"]["rewards"].update(file="../../etc/passwd"), "outside the store: refused"),
-        (lambda h: h["arrays"]["rewards"].update(dtype="|O"), "Python objects in rewards: refused"),
+        (lambda h: h["arrays"]["rewards"].update(dtype="|O"), "rewards holds object per .*: refused"),
         (lambda h: h["arrays"]["rewards"].update(dtype="<f8"), "bytes, expected"),
-        (lambda h: h.update(observation_space={"type": "Nonsense"}), "damaged"),
+        (lambda h: h.update(observation_space={"type": "Nonsense"}), "unknown space type 'Nonsense'"),
     ],
 )
 def test_damaged_headers_are_refused(saved, change, message):
     _, path = saved
-    header = json.loads((path / "header.json").read_text())
-    change(header)
-    (path / "header.json").write_text(json.dumps(header))
-    with pytest.raises(srl.StoreError, match=message):
+    change_json(path / "header.json", change)
+    with pytest.raises(srl.FileFormatError, match=message):
         srl.Trajectories.load(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe"])
 def test_unreadable_headers_are_refused(saved, content):
     (saved[1] / "header.json").write_bytes(content)
-    with pytest.raises(srl.StoreError, match=r"header\.json"):
+    with pytest.raises(srl.FileFormatError, match=r"header\.json"):
         srl.Trajectories.load(saved[1])
 
 
 def test_missing_places_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         srl.Trajectories.load(tmp_path / "nowhere")
-    with pytest.raises(srl.StoreError, match=r"has no header\.json"):
+    with pytest.raises(srl.FileFormatError, match=r"has no header\.json"):
         srl.Trajectories.load(tmp_path)
 
 
@@ -152,12 +160,11 @@ def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
 
 def test_a_writer_refuses_rows_of_another_kind(tmp_path):
     data = srl.collect("secret_rl/Triggers-v0", 3)
-    writer = store.StoreWriter(tmp_path / "partial")
+    writer = store.StoreWriter(tmp_path)
     writer.append(data)
     with pytest.raises(ValueError, match="other fields"):
         writer.append(srl.collect("FrozenLake-v1", 2))
-    writer.discard()
-    assert list(tmp_path.iterdir()) == []
+    writer.close()
 
 
 def test_opening_does_not_depend_on_the_size(tmp_path):
@@ -229,3 +236,181 @@ def test_a_killed_save_leaves_the_old_store(saved, stop_signal):
     assert srl.Trajectories.load(path).equals(data)
     if stop_signal == signal.SIGINT:
         assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("verify", [None, False, True])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda o: o.__setitem__(1, 1 << 30),  # copied by, this is a segmentation fault
+        lambda o: o.__setitem__(1, -5),
+        lambda o: o.__setitem__(slice(1, 3), o[[2, 1]]),
+        lambda o: o.__setitem__(0, 3),
+        lambda o: o.__setitem__(2, o[1]),
+        lambda o: o.__setitem__(-1, o[-1] + 1),
+    ],
+)
+def test_offsets_that_point_elsewhere_are_refused_although_they_match_their_checksum(saved, damage, verify):
+    _, path = saved
+    offsets = np.load(path / "offsets.npy")
+    damage(offsets)
+    with (path / "offsets.npy").open("r+b") as file:
+        file.seek(256)
+        file.write(offsets.tobytes())
+    change_json(path / "header.json", lambda h: h["arrays"]["offsets"].update(crc32=zlib.crc32(offsets.tobytes())))
+    with pytest.raises(srl.FileFormatError, match="offsets"):
+        srl.Trajectories.load(path, verify=verify)
+
+
+def test_offsets_cannot_be_changed_under_loaded_trajectories(saved):
+    data, path = saved
+    loaded = srl.Trajectories.load(path)
+    with (path / "offsets.npy").open("r+b") as file:
+        file.seek(256 + 8)
+        file.write((1 << 30).to_bytes(8, "little"))
+    assert loaded[[0, 1, 2]].equals(data[[0, 1, 2]])
+
+
+def test_compiled_copies_never_read_outside_their_array():
+    data = srl.collect("secret_rl/Triggers-v0", 5)
+    wrong = dataclasses.replace(data, offsets=data.offsets + np.array([0, 1 << 30, 0, 0, 0, 0]), trusted=True)
+    with pytest.raises(IndexError, match="offsets point outside"):
+        wrong[[0, 1]]
+
+
+def test_rewards_that_are_not_finite_are_refused(saved):
+    _, path = saved
+    rewards = np.load(path / "rewards.npy")
+    rewards[7] = np.nan
+    with (path / "rewards.npy").open("r+b") as file:
+        file.seek(256)
+        file.write(rewards.tobytes())
+    change_json(path / "header.json", lambda h: h["arrays"]["rewards"].update(crc32=zlib.crc32(rewards.tobytes())))
+    with pytest.raises(srl.FileFormatError, match=r"rewards\[episode 0, step 7\] is nan"):
+        srl.Trajectories.load(path)
+    unverified = srl.Trajectories.load(path, verify=False)  # as a large store is opened
+    with pytest.raises(ValueError, match="the reward of step 7 of episode 0 is nan"):
+        srl.Secret().fit(unverified)
+
+
+def test_one_flipped_bit_of_a_header_is_noticed(saved):
+    _, path = saved
+    text = (path / "header.json").read_text()
+    assert '"seed": 0' in text
+    (path / "header.json").write_text(text.replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(srl.FileFormatError, match="does not match its checksum"):
+        srl.Trajectories.load(path)
+
+
+_keys = st.text("ab./%X x-1", min_size=1, max_size=4)
+
+
+@settings(max_examples=60)
+@given(st.sets(_keys, min_size=1, max_size=5), st.sets(_keys, max_size=5), st.sets(_keys, max_size=3))
+def test_no_two_fields_share_a_file_whatever_they_are_called(tmp_path_factory, annotations, keys, inner):
+    """x/y and x.y, x and X, the key "a/b" and b within a: all are kept apart."""
+    numbers = itertools.count()
+    space = gym.spaces.Dict({key: gym.spaces.Box(-np.inf, np.inf, (), np.float64) for key in {"top", *keys}})
+    if inner:
+        part = gym.spaces.Dict({key: gym.spaces.Box(-np.inf, np.inf, (), np.float64) for key in inner})
+        space = gym.spaces.Dict({**space.spaces, "a": part})
+
+    def filled(of):
+        if isinstance(of, gym.spaces.Dict):
+            return {key: filled(part) for key, part in of.spaces.items()}
+        return np.full(2, float(next(numbers)))
+
+    data = srl.Trajectories.from_episodes(
+        [
+            {
+                "observations": filled(space), "actions": np.zeros(2, int), "rewards": np.ones(2),
+                "annotations": {name: np.full(2, next(numbers)) for name in annotations},
+            }
+        ],
+        observation_space=space,
+    )  # fmt: skip
+    path = data.save(tmp_path_factory.mktemp("names") / "data")
+    assert srl.Trajectories.load(path).equals(data)
+    names = [file.name.casefold() for file in path.iterdir()]
+    steps, episodes = data.columns()
+    assert len(set(names)) == len(steps) + len(episodes) + 2, "one file each, the offsets and the header"
+
+
+def test_names_that_cannot_be_written_are_refused_at_once(tmp_path):
+    episode = {"observations": np.zeros(2, int), "actions": np.zeros(2, int), "rewards": np.ones(2)}
+    data = srl.Trajectories.from_episodes([{**episode, "annotations": {"\ud800": np.zeros(2)}}])
+    with pytest.raises(ValueError, match="give it a name that can be written"):
+        data.save(tmp_path / "data")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_save_killed_at_each_of_its_renames_leaves_one_store_whole(saved, number, monkeypatch):
+    """Old to the side, new into place, old to the rubbish: whichever is the last, the store is there."""
+    data, path = saved
+    other = data[:20]
+    real, calls = pathlib.Path.rename, itertools.count(1)
+
+    def killed_after(self, target):
+        if next(calls) > number:
+            os._exit(9)
+        return real(self, target)
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(pathlib.Path, "rename", killed_after)
+        with contextlib.suppress(BaseException):
+            other.save(path, overwrite=True)
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (9 if number < 3 else 0)
+    left = srl.Trajectories.load(path)
+    assert left.equals(data if number == 1 else other)
+    data[:3].save(path, overwrite=True)
+    assert srl.Trajectories.load(path).equals(data[:3])
+    assert [p.name for p in path.parent.iterdir()] == [path.name], "what the killed process left is gone"
+
+
+def test_a_store_is_found_while_another_process_replaces_it(saved):
+    """Between its two renames the store lies beside its path, and whoever replaces it is alive."""
+    data, path = saved
+    owner = subprocess.Popen(["sleep", "60"])
+    beside = path.with_name(f".{path.name}.replaced-{owner.pid}-0")
+    try:
+        path.rename(beside)
+        assert srl.Trajectories.load(path).equals(data)
+        assert beside.is_dir(), "it is not for readers to move it"
+        atomic.sweep(path)
+        assert beside.is_dir(), "its owner lives"
+    finally:
+        owner.kill()
+        owner.wait()
+    assert srl.Trajectories.load(path).equals(data)
+    assert path.is_dir(), "now its owner is gone, and it is back at its place"
+
+
+def test_a_store_that_is_replaced_while_it_is_read_is_read_again(saved, monkeypatch):
+    _, path = saved
+    other = srl.collect("secret_rl/Triggers-v0", 50, seed=3)
+    real = store._map
+    replaced = []
+
+    def replaced_meanwhile(*arguments):
+        if not replaced:
+            replaced.append(other.save(path, overwrite=True))
+        return real(*arguments)
+
+    monkeypatch.setattr(store, "_map", replaced_meanwhile)
+    assert srl.Trajectories.load(path).equals(other)
+
+
+def test_a_header_of_a_kilobyte_does_not_fill_the_memory(saved):
+    _, path = saved
+    box = {"type": "Box", "low": 0, "high": 255, "shape": [1 << 15, 1 << 15], "dtype": "float64"}
+    for space in (box, {"type": "Tuple", "spaces": [box]}, {**box, "shape": [1 << 62, 4]}):
+        change_json(path / "header.json", lambda h, space=space: h.update(observation_space=space))
+        tracemalloc.start()
+        with pytest.raises(srl.FileFormatError):
+            srl.Trajectories.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        tracemalloc.stop()

@@ -1,10 +1,14 @@
 """The ``secret-rl`` command: the same steps as the library, from a terminal."""
 
+import io
 import os
+import re
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import gymnasium as gym
@@ -17,13 +21,16 @@ from secret_rl.cli.data import Collect, Info
 from secret_rl.cli.demo import Demo
 from secret_rl.cli.explore import Explore
 from secret_rl.cli.learning import Learn, Potential
-from secret_rl.cli.output import UsageError
+from secret_rl.cli.output import Terminated, UsageError, say
 from secret_rl.cli.play import Play
 from secret_rl.cli.reporting import Report
 from secret_rl.cli.results import Paper
 from secret_rl.progress import no_bars
+from secret_rl.text import printable
 
 _EXPECTED_ERRORS = (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError, gym.error.Error)
+
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "collect": Collect,
@@ -45,12 +52,16 @@ _DESCRIPTION = """Find out which past actions earned a reward.
 --version prints the version. --print-completion bash (or zsh, fish) prints a script that completes commands, options \
 and files; eval "$(secret-rl --print-completion bash)" uses it.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted."""
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 143 terminated."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; give the exit code: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    """Run a command; give its exit code: those that ``--help`` lists."""
+    with _any_text(), _terminable():
+        return _main(sys.argv[1:] if arguments is None else arguments)
+
+
+def _main(arguments: list[str]) -> int:
     command: Any = None
     before, warnings.formatwarning = warnings.formatwarning, _warning_line  # type: ignore[assignment]
     try:
@@ -64,19 +75,20 @@ def main(arguments: list[str] | None = None) -> int:
         with no_bars() if getattr(command, "quiet", False) else nullcontext():
             command.run()
         sys.stdout.flush()  # here, where a closed pipe can be told from a failure
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as ended:
         again = ": the same command goes on where this one stopped" if getattr(command, "resumable", False) else ""
-        print(f"\ninterrupted{again}", file=sys.stderr)
-        return 130
+        terminated = isinstance(ended, Terminated)
+        say(f"\n{'terminated' if terminated else 'interrupted'}{again}", sys.stderr)
+        return 143 if terminated else 130
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except UsageError as wrong:
         hint = " ".join(["secret-rl", *(word for word in arguments[:1] if word in _COMMANDS), "--help"])
-        print(f"secret-rl: {wrong}\nsee {hint}", file=sys.stderr)
+        say(f"secret-rl: {wrong}\nsee {hint}", sys.stderr)
         return 2
     except _EXPECTED_ERRORS as error:
-        print(f"secret-rl: {type(error).__name__}: {error}", file=sys.stderr)
+        say(f"secret-rl: {type(error).__name__}: {error}", sys.stderr)
         return 1
     finally:
         warnings.formatwarning = before
@@ -88,5 +100,39 @@ def _parse(arguments: list[str]) -> Any:
 
 
 def _warning_line(message: Warning | str, category: type[Warning], *_: object) -> str:
-    """A warning as people read it: what, not where in the code."""
-    return f"secret-rl: {category.__name__}: {message}\n"
+    """A warning as people read it: what, not where in the code, and without the colours of Gymnasium."""
+    return printable(f"secret-rl: {category.__name__}: {_COLOUR.sub('', str(message))}\n")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM meanwhile ends a command as Ctrl-C does; one that is ignored stays so."""
+    before = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
+        yield
+        return
+
+    def terminate(*_: object) -> None:
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _any_text() -> Iterator[None]:
+    """Standard output takes any text meanwhile: a question mark stands for what its encoding lacks."""
+    out = sys.stdout
+    if not isinstance(out, io.TextIOWrapper) or out.errors != "strict":
+        yield
+        return
+    with suppress(OSError):  # a pipe that is closed by now
+        out.reconfigure(errors="replace")
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            out.reconfigure(errors="strict")

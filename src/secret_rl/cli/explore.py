@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from secret_rl.cli.output import Output, UsageError
+from secret_rl.cli.output import Output, Terminated, UsageError
 
 
 @dataclass(frozen=True)
@@ -84,5 +84,7 @@ class Explore(Output):
                 webbrowser.open(address)
             try:
                 serving.serve_forever()
+            except Terminated:
+                raise
             except KeyboardInterrupt:
                 self.note("stopped")

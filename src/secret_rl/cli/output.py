@@ -3,13 +3,23 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 from secret_rl.report.record import json_text
+from secret_rl.text import printable
 
 
 class UsageError(ValueError):
     """Options that are out of range or do not fit each other: the command line is wrong, not the data."""
+
+
+def say(text: object, file: TextIO) -> None:
+    """Print what may hold text from a file."""
+    print(printable(text), file=file, flush=True)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which is cleaned up after as Ctrl-C is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +37,12 @@ class Output:
     def note(self, text: object) -> None:
         """Tell people how it goes."""
         if not self.quiet:
-            print(text, file=sys.stderr if self.json else sys.stdout, flush=True)
+            say(text, sys.stderr if self.json else sys.stdout)
 
     def answer(self, text: object, content: Mapping[str, Any]) -> None:
         """Tell what was asked for, once per command: in words, or as JSON."""
-        print(json_text(content) if self.json else text, flush=True)
+        # JSON escapes all that is not ASCII, and of the controls all but one.
+        say(json_text(content).replace("\x7f", "\\u007f") if self.json else text, sys.stdout)
 
     def saved(self, text: object, content: Mapping[str, Any]) -> None:
         """The same of a command whose answer is in a file: the words are a note."""

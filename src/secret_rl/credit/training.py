@@ -6,7 +6,7 @@ to the same weights.
 
 import gc
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +32,11 @@ class Evaluation:
 
     loss: float
     confusion: Confusion
+
+
+def update_seed(seed: int, step: int) -> int:
+    """The seed of everything random in update ``step``: what came before it, in this process or another, has no say."""
+    return (seed * 1_000_003 + step) % 2**63
 
 
 class Trainer:
@@ -103,7 +108,7 @@ class Trainer:
         return float(torch.stack(losses).mean())
 
     def _update(self, episodes: NDArray[np.int64]) -> Tensor:
-        generator = torch.Generator(self.device).manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
+        generator = torch.Generator(self.device).manual_seed(update_seed(self.seed, self.step))
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.loss(self._batch(episodes), generator)
         loss.backward()
@@ -167,18 +172,19 @@ class Trainer:
         return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
 
     def restore(self, tensors: dict[str, Tensor], step: int) -> None:
-        """Go on from ``state`` after ``step`` updates."""
+        """Go on from ``state`` after ``step`` updates. Written in place, where a CUDA graph finds it."""
         self.step = step
         model = {n.removeprefix("model."): v for n, v in tensors.items() if n.startswith("model.")}
         self.model.load_state_dict(model)
         for name, parameter in self.model.named_parameters():
-            entry = {key: tensors.get(f"optimiser.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
-            if entry["exp_avg"] is not None:
-                self.optimiser.state[parameter] = {
-                    key: value.to(self.device if key != "step" or self.device.type == "cuda" else "cpu", copy=True)
-                    for key, value in entry.items()
-                    if value is not None
-                }
+            current = self.optimiser.state[parameter]
+            for key in ("step", "exp_avg", "exp_avg_sq"):
+                wanted = tensors.get(f"optimiser.{key}.{name}")  # none before the first update
+                if key in current:
+                    current[key].zero_() if wanted is None else current[key].copy_(wanted)
+                elif wanted is not None:
+                    on_cpu = key == "step" and self.device.type != "cuda"
+                    current[key] = wanted.to("cpu" if on_cpu else self.device, copy=True)
 
 
 @torch.no_grad()
@@ -212,6 +218,7 @@ class _GraphedUpdate:
     """A whole update as one CUDA graph: the table of tokens stays on the GPU, an update is told its episodes.
 
     A model this small is bound by the time it takes to launch kernels; replaying a graph launches them all at once.
+    Where there is no CUDA the update is run in place of the graph, so that everything else can be tested there.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -229,9 +236,9 @@ class _GraphedUpdate:
         self.time = torch.arange(int(tokens.lengths[trainer.episodes].max()), device=device)
         size = min(trainer.options.batch_size, len(trainer.episodes))
         self.episodes = torch.zeros(size, dtype=torch.int64, device=device)
-        self.generator = torch.Generator(device).manual_seed(trainer.seed % 2**63)
+        self.generator = torch.Generator(device)
         self.loss = torch.compile(trainer.loss, dynamic=False) if trainer.options.compile else trainer.loss
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.graph: torch.cuda.CUDAGraph | _NoGraph | None = None
         self.result = torch.zeros((), device=device)
 
     def __call__(self, episodes: NDArray[np.int64]) -> Tensor:
@@ -241,12 +248,22 @@ class _GraphedUpdate:
         if self.graph is None:
             self._capture()
         assert self.graph is not None
+        # After warming up, which draws too. A graph reads its generator's seed and offset whenever it is replayed.
+        self.generator.manual_seed(update_seed(self.trainer.seed, self.trainer.step))
         self.graph.replay()
         return self.result.clone()
 
     def _capture(self) -> None:
         """Record an update; the ones that warm it up are undone."""
         before = self.trainer.state()
+        if self.trainer.device.type == "cuda":
+            self.graph = self._recorded()
+        else:
+            self._run()
+            self.graph = _NoGraph(self._run)
+        self.trainer.restore(before, self.trainer.step)
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -254,20 +271,11 @@ class _GraphedUpdate:
                 self._run()
         torch.cuda.current_stream().wait_stream(stream)
         gc.collect()  # a graph of an earlier trainer, freed in the middle of recording, would spoil it
-        self.graph = torch.cuda.CUDAGraph()
-        self.graph.register_generator_state(self.generator)
-        with torch.cuda.graph(self.graph):
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        with torch.cuda.graph(graph):
             self._run()
-        self._undo(before)
-
-    def _undo(self, before: dict[str, Tensor]) -> None:
-        model = self.trainer.model
-        for name, value in model.state_dict().items():
-            value.copy_(before[f"model.{name}"])
-        for name, parameter in model.named_parameters():
-            for key, value in self.trainer.optimiser.state[parameter].items():
-                old = before.get(f"optimiser.{key}.{name}")
-                value.zero_() if old is None else value.copy_(old)
+        return graph
 
     def _run(self) -> None:
         lengths = self.lengths[self.episodes]
@@ -278,6 +286,13 @@ class _GraphedUpdate:
         loss.backward()
         self.trainer.optimiser.step()
         self.result.copy_(loss.detach())
+
+
+class _NoGraph:
+    """Runs what a graph would replay."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.replay = run
 
 
 def _leaves(nest: Any) -> Iterator[Any]:

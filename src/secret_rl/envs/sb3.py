@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from secret_rl.envs.listed import listed_infos
+from secret_rl.seeding import policy_seed
 
 try:
     from stable_baselines3.common.env_util import is_wrapped
@@ -37,7 +38,7 @@ def sb3_envs(
 
     An environment that is registered with a vector form of its own, which can reset within the step, goes through
     ``GymnasiumVecEnv``; any other through ``DummyVecEnv``. What they give is the same. ``seed`` counts from the next
-    reset: environment ``i`` gets ``seed + i``. There is no ``Monitor`` inside.
+    reset: environment ``i`` gets ``seed + i``, the action space a stream of its own. There is no ``Monitor`` inside.
 
     >>> import numpy as np
     >>> envs = sb3_envs("secret_rl/Triggers-v0", 256, seed=0, env_options={"window": None})
@@ -63,7 +64,7 @@ def sb3_envs(
         raise TypeError(f"env must be an id, or a function that makes an environment, got {type(env).__name__}")
     if seed is not None:
         made.seed(seed)
-        made.action_space.seed(seed)
+        made.action_space.seed(policy_seed(seed))
     return made
 
 

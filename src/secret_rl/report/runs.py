@@ -52,7 +52,7 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
     """Every run, under a name of its own."""
     runs: list[Run] = []
     for path in paths:
-        name = printable(str(path))
+        name = printable(path)
         if any(run.name == name for run in runs):
             raise ValueError(f"{name} is named twice: name each run once")
         runs.append(_load(path, name))

@@ -70,8 +70,8 @@ def trajectories(
     lengths = draw(st.lists(st.integers(1, max_length), min_size=1, max_size=max_episodes))
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
-    seen.seed(seed)
-    done.seed(seed)
+    seen.seed(int(rng.integers(2**32)))  # streams of their own: actions must not follow observations
+    done.seed(int(rng.integers(2**32)))
     with_states, with_annotations, with_finals = (draw(st.booleans()) for _ in range(3))
     episodes = []
     for length in lengths:

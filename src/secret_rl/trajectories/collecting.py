@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ def collect(
         policy: ``"random"``, a callable of ``(observation)`` or ``(observation, rng)``, or a Stable-Baselines3
             model. With a vector env it is given batches. A policy that needs its environment is given as its class,
             or as ``functools.partial(its class, option=...)``: it is made as ``policy(env)`` in each process that
-            plays. A callable with a method ``begin(seed)`` is told of each episode's start.
+            plays. A callable with a method ``begin(seed)`` is told of each episode's start, with a seed of its own:
+            what a policy draws is independent of what the environment draws.
         seed: Decides everything; each episode has a seed of its own derived from it, kept in
             ``episode_annotations["seed"]``, with which ``env.reset`` gives the same episode again.
         success_share: Keep rolling out until this share of the kept episodes (and of every prefix of them)
@@ -151,9 +153,10 @@ def _in_memory(
     source: Source, selection: Selection, meta: dict[str, Any], tick: Callable[[Selection], None]
 ) -> Trajectories:
     parts = []
-    for block in source.blocks(selection):
-        parts.append(block)
-        tick(selection)
+    with closing(source.blocks(selection)) as blocks:
+        for block in blocks:
+            parts.append(block)
+            tick(selection)
     return Trajectories.concatenate(parts).with_meta(**meta, drawn=selection.drawn)
 
 
@@ -179,14 +182,15 @@ def _on_disk(
             collection.begin()
         tick(selection)
         committed = time.monotonic()
-        for block in source.blocks(selection):
-            collection.append(block)
-            tick(selection)
-            # A block may hold only part of a selection: commit when all that was chosen is written.
-            whole = source.resumable and collection.episodes == selection.kept
-            if whole and time.monotonic() - committed >= _SECONDS_BETWEEN_COMMITS:
-                collection.commit(meta=meta, **{name: getattr(selection, name) for name in _COUNTED})
-                committed = time.monotonic()
+        with closing(source.blocks(selection)) as blocks:
+            for block in blocks:
+                collection.append(block)
+                tick(selection)
+                # A block may hold only part of a selection: commit when all that was chosen is written.
+                whole = source.resumable and collection.episodes == selection.kept
+                if whole and time.monotonic() - committed >= _SECONDS_BETWEEN_COMMITS:
+                    collection.commit(meta=meta, **{name: getattr(selection, name) for name in _COUNTED})
+                    committed = time.monotonic()
         collection.finish({**meta, "drawn": selection.drawn}, overwrite)
     except BaseException:
         collection.stop()

@@ -37,6 +37,20 @@ def subpath(name: str, key: object) -> str:
     return f"{name}/{str(key).replace('%', '%25').replace('/', '%2F')}"
 
 
+def rows_differ(nest: Any, other: Any) -> NDArray[np.bool_]:
+    """(rows,) where two nests of the same layout differ; NaN equals NaN."""
+    found: list[NDArray[np.bool_]] = []
+
+    def compare(one: Array, two: Array) -> None:
+        unequal = one != two
+        if np.issubdtype(one.dtype, np.inexact) and unequal.any():
+            unequal &= ~(np.isnan(one) & np.isnan(two))
+        found.append(unequal.reshape(len(one), -1).any(1))
+
+    map_arrays(compare, nest, other)
+    return np.asarray(np.logical_or.reduce(found))
+
+
 def named_arrays(name: str, nest: Nest) -> Iterator[tuple[str, Array]]:
     """The arrays of a nest with their paths: ``observations/position``, ``observations/0``, ..."""
     if isinstance(nest, dict):

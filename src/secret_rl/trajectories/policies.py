@@ -10,12 +10,12 @@ import numpy as np
 
 
 class Policy(Protocol):
-    """Told the start of each episode, with the seed for everything random in it; then asked for actions."""
+    """Told the start of each episode, with the seed for everything random that it does; then asked for actions."""
 
     name: str
 
     def begin(self, seed: int) -> None:
-        """An episode starts."""
+        """An episode starts; the seed is the policy's own, not the environment's."""
 
     def act(self, observation: Any) -> Any:
         """The action to take."""
@@ -24,9 +24,9 @@ class Policy(Protocol):
 def as_policy(policy: Any, env: Any) -> Policy:
     """``"random"``, a Stable-Baselines3 model, a callable of ``(observation)`` or ``(observation, rng)``, or its class.
 
-    A callable with a ``begin(seed)`` method is told the start of each episode. A class (or ``functools.partial`` of
-    one) stands for ``policy(env)``: a policy that looks into its environment is so made wherever that is, in this
-    process or in a worker.
+    A callable with a ``begin(seed)`` method is told the start of each episode, with a seed of its own. A class (or
+    ``functools.partial`` of one) stands for ``policy(env)``: a policy that looks into its environment is so made
+    wherever that is, in this process or in a worker.
     """
     if _class_of(policy) is not None:
         policy = policy(env)

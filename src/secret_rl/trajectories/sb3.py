@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.trajectories.building import pack
-from secret_rl.trajectories.nested import map_arrays, map_leaves
+from secret_rl.trajectories.nested import map_arrays, map_leaves, named_arrays, rows_differ
 from secret_rl.trajectories.types import Trajectories
 
 try:
@@ -19,25 +19,41 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError('Stable-Baselines3 buffers need the sb3 extra: pip install "secret-rl[sb3]"') from missing
 
 
+_COMPARED_BYTES = 1 << 20  # of observations at a time: bounds memory, and stays in the cache of a processor
+
+
 def from_replay_buffer(buffer: ReplayBuffer) -> Trajectories:
     """The episodes in a replay buffer, oldest first, env by env.
 
     Time-outs become ``truncated`` if the buffer tells them apart (``handle_timeout_termination``, the default).
     The newest episode of each env may be unfinished: neither terminated nor truncated. Once the buffer has
     wrapped around, the oldest steps of each env have lost the beginning of their episode and are left out.
+
+    An env that is reset in the middle of an episode, as ``learn`` does when it is called again, leaves an unfinished
+    episode, too. It is found by the next observation of its last step, which is not where the next step starts; a reset
+    to that very observation cannot be found. With ``optimize_memory_usage`` no next observations are kept: such an
+    episode and the one after it come out as one, unless ``learn`` has marked its end as a termination (it does with
+    ``reset_num_timesteps=True``), and the final observation of an episode is the first one of the next.
     """
     if buffer.size() == 0:
         raise ValueError("the replay buffer is empty: train or collect first")
     episodes = []
-    headless = 0
+    headless = cut_off = 0
     for stretch in stretches(buffer):
         if stretch.headless:
             headless += len(stretch.rows)
         else:
+            cut_off += stretch.cut_off
             episodes.append(_episode(buffer, stretch))
     if headless:
         warnings.warn(
             f"{headless} steps at the old end of the buffer have lost their beginning: left out", stacklevel=2
+        )
+    if cut_off:
+        warnings.warn(
+            f"{cut_off} episodes were cut off by a reset of the environment before they had ended, as by a second call "
+            "of learn(): each is kept as an episode that neither terminated nor was truncated",
+            stacklevel=2,
         )
     if not episodes:
         raise ValueError("the replay buffer holds no episode from its beginning: use a larger buffer")
@@ -51,20 +67,49 @@ class Stretch(NamedTuple):
     rows: NDArray[np.int64]
     headless: bool
     """Whether the beginning of the episode has been overwritten."""
+    cut_off: bool
+    """Whether the env was reset after it, though the episode had not ended."""
 
 
 def stretches(buffer: ReplayBuffer) -> Iterator[Stretch]:
-    """What a replay buffer holds of each episode, oldest first, env by env; the newest of an env may be unfinished."""
+    """What a replay buffer holds of each episode, oldest first, env by env.
+
+    Unfinished are those that a reset cut off, and perhaps the newest of an env.
+    """
     order = (np.arange(buffer.size()) + (buffer.pos if buffer.full else 0)) % buffer.buffer_size
     if buffer.optimize_memory_usage and buffer.full:
         order = order[1:]  # the oldest slot's observation was overwritten by the newest next one
+    ended = buffer.dones[order] > 0
+    cut_off = _cut_off(buffer, order) & ~ended
     for env in range(buffer.n_envs):
-        ends = np.flatnonzero(buffer.dones[order, env] > 0) + 1
+        ends = np.flatnonzero(ended[:, env] | cut_off[:, env]) + 1
         bounds = [0, *ends.tolist()]
         if bounds[-1] < len(order):
             bounds.append(len(order))
         for number, (first, last) in enumerate(pairwise(bounds)):
-            yield Stretch(env, order[first:last], number == 0 and buffer.full)
+            yield Stretch(env, order[first:last], number == 0 and buffer.full, bool(cut_off[last - 1, env]))
+
+
+def _cut_off(buffer: Any, order: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(rows, envs) whether a step led elsewhere than the next one starts; not known of the last row."""
+    found = np.zeros((len(order), buffer.n_envs), np.bool_)
+    if buffer.optimize_memory_usage or len(order) < 2:
+        return found
+    bytes_of_row = sum(array.nbytes // len(array) for _, array in named_arrays("", buffer.observations))
+    size = max(1, _COMPARED_BYTES // max(1, bytes_of_row))
+    for first in range(0, len(order) - 1, size):
+        rows = order[first : first + size + 1]
+        led_to = map_arrays(lambda array, rows=rows: _flat_rows(array, rows[:-1]), buffer.next_observations)
+        starts = map_arrays(lambda array, rows=rows: _flat_rows(array, rows[1:]), buffer.observations)
+        found[first : first + len(rows) - 1] = rows_differ(led_to, starts).reshape(-1, buffer.n_envs)
+    return found
+
+
+def _flat_rows(array: Any, rows: NDArray[np.int64]) -> Any:
+    """(rows * envs, ...), not copied where the rows follow each other."""
+    first, last = int(rows[0]), int(rows[-1])
+    part = array[first : last + 1] if last - first == len(rows) - 1 else array[rows]
+    return part.reshape(-1, *array.shape[2:])
 
 
 def as_episodes(buffer: ReplayBuffer, parts: Sequence[Stretch]) -> Trajectories:
@@ -115,7 +160,7 @@ def from_rollout_buffer(buffer: RolloutBuffer) -> Trajectories:
 
 
 def _episode(buffer: ReplayBuffer, stretch: Stretch) -> dict[str, Any]:
-    env, rows, _ = stretch
+    env, rows = stretch.env, stretch.rows
     ended, timeout = bool(buffer.dones[rows[-1], env]), bool(buffer.timeouts[rows[-1], env])
     return {
         "observations": _with_final(buffer, rows, env),

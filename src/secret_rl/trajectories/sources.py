@@ -6,7 +6,7 @@ between change nothing.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack
@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from secret_rl.processes import worker_pool
+from secret_rl.seeding import policy_seed
 from secret_rl.trajectories.building import EpisodeBuilder, pack
 from secret_rl.trajectories.nested import map_arrays, named_arrays
 from secret_rl.trajectories.policies import Policy, as_policy
@@ -37,7 +38,7 @@ class Source(Protocol):
 
     resumable: bool
 
-    def blocks(self, selection: Selection) -> Iterator[Trajectories]:
+    def blocks(self, selection: Selection) -> Generator[Trajectories, None, None]:
         """Kept episodes, from draw ``selection.drawn`` on, until the selection is complete."""
 
 
@@ -65,6 +66,14 @@ def episode_seeds(seed: int, first: int, count: int) -> NDArray[np.uint64]:
     return (_scatter(_scatter(numbers ^ keys[0]) + keys[1])).astype(np.uint64)
 
 
+def first_vector_seed(seed: int) -> int:
+    """The seed of the first sub-env of a vector env; the others count on from there.
+
+    Not ``seed`` itself: sub-envs 1, 2, ... of seed 0 would be sub-envs 0, 1, ... of seed 1.
+    """
+    return int(episode_seeds(seed, 0, 1)[0]) >> 1  # room to count on within 32 bits
+
+
 def _scatter(x: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """MurmurHash3's 32-bit finaliser: a bijection."""
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x85EBCA6B)
@@ -85,7 +94,7 @@ class CompiledSource:
         self._seed, self._workers = seed, workers
         self._block = int(np.clip(_BLOCK_BYTES // self._episodes.bytes_per_episode, 1, 4096))
 
-    def blocks(self, selection: Selection) -> Iterator[Trajectories]:
+    def blocks(self, selection: Selection) -> Generator[Trajectories, None, None]:
         """Scan for outcomes if a share is asked for, then write down what is kept."""
         with ThreadPoolExecutor(self._workers) as pool:
             while not selection.complete:
@@ -132,7 +141,7 @@ class EnvSource:
         self._roller = _Roller(env, as_policy(policy, env), annotations, max_episode_steps)
         self._settings = (annotations, max_episode_steps)
 
-    def blocks(self, selection: Selection) -> Iterator[Trajectories]:
+    def blocks(self, selection: Selection) -> Generator[Trajectories, None, None]:
         """Roll out episodes in the order of their draws and keep what the selection wants."""
         if selection.complete:  # an interrupted collection that lacked its last touch only
             return
@@ -150,9 +159,6 @@ class EnvSource:
                     f"a worker process died ({self._workers} were asked for). Workers import the main script: put "
                     'the call under if __name__ == "__main__":, or use workers=1 to see the error itself'
                 ) from broken
-            finally:
-                if pool is not None:
-                    pool.shutdown(wait=False, cancel_futures=True)  # draws beyond the last one kept
 
     def _rolled(self, pool: Executor | None, selection: Selection) -> Iterator[list[dict[str, Any]]]:
         """Draws in their order, a task at a time; so many are under way at once that memory is bounded."""
@@ -200,7 +206,7 @@ class _Roller:
 
     def _roll(self, seed: int) -> dict[str, Any]:
         observation, info = self._env.reset(seed=seed)
-        self._policy.begin(seed)
+        self._policy.begin(policy_seed(seed))
         episode = EpisodeBuilder(observation, info, self._annotations, seed)
         while not episode.over:
             action = self._policy.act(observation)
@@ -236,7 +242,7 @@ class VectorSource:
         self._policy = as_policy(policy, envs)
         self._mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
 
-    def blocks(self, selection: Selection) -> Iterator[Trajectories]:
+    def blocks(self, selection: Selection) -> Generator[Trajectories, None, None]:
         """Episodes in the order (round, sub-env)."""
         envs = self._envs
         waiting: dict[tuple[int, int], dict[str, Any]] = {}
@@ -260,8 +266,9 @@ class VectorSource:
     def _play(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Step for ever, giving each episode as it ends."""
         envs = self._envs
-        observations, infos = envs.reset(seed=self._seed)
-        self._policy.begin(self._seed)
+        first = first_vector_seed(self._seed)
+        observations, infos = envs.reset(seed=first)
+        self._policy.begin(policy_seed(first))
         current: list[EpisodeBuilder | None] = [
             EpisodeBuilder(_row(observations, i), _row_info(infos, i), self._annotations) for i in range(envs.num_envs)
         ]

@@ -21,7 +21,7 @@ from secret_rl.files import FileFormat, crc32_of, raw_bytes, whole_number
 from secret_rl.trajectories import spaces
 from secret_rl.trajectories.nested import Array
 from secret_rl.trajectories.types import Trajectories, fingerprint_of
-from secret_rl.trajectories.validation import check_columns
+from secret_rl.trajectories.validation import check_columns, check_offsets
 
 FORMAT = FileFormat("secret-rl trajectories", remedy="restore it or collect the data again")
 _UNFINISHED = FileFormat("secret-rl unfinished trajectories", remedy="delete the folder and collect the data again")
@@ -327,6 +327,8 @@ def _open(path: Path, header: Mapping[str, Any], verify: bool | None) -> Traject
     if offsets.dtype != np.int64:
         raise ValueError(f"its offsets are {offsets.dtype}, expected int64")
     verify = size <= _VERIFY_UP_TO if verify is None else verify
+    with FORMAT.reading(path / entries["offsets"]["file"]):
+        check_offsets(offsets, rows["steps"])
     if verify:
         for name, entry in entries.items():
             if crc32_of(offsets if name == "offsets" else arrays[name]) != entry["crc32"]:

@@ -33,6 +33,7 @@ class Summary:
         """Summarise; reads the rewards and flags only."""
         lengths, returns, rewards = data.lengths, data.returns, data.rewards
         empty = not len(data)
+        drawn = data.meta.get("drawn")
         return cls(
             episodes=len(data),
             steps=data.steps,
@@ -46,7 +47,7 @@ class Summary:
             successful_episodes=int(np.count_nonzero(data.successful)),
             terminated_episodes=int(np.count_nonzero(data.terminated)),
             truncated_episodes=int(np.count_nonzero(data.truncated)),
-            drawn=drawn if isinstance(drawn := data.meta.get("drawn"), int) else None,
+            drawn=drawn if isinstance(drawn, int) else None,
         )
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.files import crc32_of
+from secret_rl.text import printable
 from secret_rl.trajectories.nested import Array, Nest, gather, map_arrays, named_arrays
 from secret_rl.trajectories.summary import Summary
 from secret_rl.trajectories.validation import check_columns
@@ -154,7 +155,7 @@ class Trajectories:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        env = f" of {self.meta['env_id']}" if "env_id" in self.meta else ""
+        env = f" of {printable(self.meta['env_id'])}" if "env_id" in self.meta else ""
         return f"Trajectories({len(self):,} episodes, {self.steps:,} steps{env})"
 
     @overload

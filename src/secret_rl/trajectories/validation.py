@@ -24,7 +24,7 @@ def check_columns(
 
     Without ``content``, only what can be seen without reading the columns is checked: names, shapes, dtypes, offsets.
     """
-    _check_offsets(offsets)
+    check_offsets(offsets, len(steps["rewards"]) if "rewards" in steps else 0)
     rows, count = int(offsets[-1]), len(offsets) - 1
     for name, array in steps.items():
         if len(array) != rows:
@@ -59,9 +59,12 @@ def where(row: int, offsets: Array | None) -> str:
     return f"episode {episode}, step {row - int(offsets[episode])}"
 
 
-def _check_offsets(offsets: Array) -> None:
+def check_offsets(offsets: Array, steps: int) -> None:
+    """Raise ValueError unless offsets begin with 0, increase, and end with the number of steps."""
     if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu" or offsets[0] != 0:
         raise ValueError("offsets must be a 1-D integer array that begins with 0 and ends with the number of steps")
+    if offsets[-1] != steps:
+        raise ValueError(f"offsets end with {offsets[-1]}, expected {steps}, the number of steps")
     lengths = np.diff(offsets)
     if len(lengths) and lengths.min() < 1:
         raise ValueError(
@@ -86,6 +89,8 @@ def _check_flags(name: str, flags: Array, offsets: Array) -> None:
     if flags.dtype != np.bool_ or flags.ndim != 1:
         raise ValueError(f"{name} must be one bool per step, got {flags.dtype} of shape {flags.shape}")
     set_rows = np.flatnonzero(flags)
+    if not len(set_rows):
+        return
     early = set_rows[~np.isin(set_rows, offsets[1:] - 1)]
     if len(early):
         raise ValueError(

@@ -16,8 +16,9 @@ from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
 from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
 from tests.agents.sb3.deep_tasks import Hallway  # noqa: E402
 
-from secret_rl.agents.sb3 import TrainingFolderError, train  # noqa: E402
+from secret_rl.agents.sb3 import train  # noqa: E402
 from secret_rl.agents.sb3.states import end_running_episodes, model_state  # noqa: E402
+from secret_rl.files import FileFormatError  # noqa: E402
 from secret_rl.shaping import TablePotential  # noqa: E402
 from secret_rl.shaping.sb3 import PotentialShapingVecEnv, shape_with  # noqa: E402
 from secret_rl.testing.shaping import EveryEnding  # noqa: E402
@@ -196,7 +197,7 @@ def test_a_folder_of_another_training_is_named(tmp_path):
         ({"shaping": shape_with(TablePotential({1: 0.5}))}, "shaping was"),
         ({"shaping": None}, "shaping was .*, now None"),
     ):
-        with pytest.raises(TrainingFolderError, match=told):
+        with pytest.raises(FileFormatError, match=told):
             run("DQN", tmp_path, **changes)
 
 
@@ -206,15 +207,15 @@ def test_damage_is_named(tmp_path):
     (short,) = tmp_path.glob("replay-short-*")
     content = short.read_bytes()
     short.write_bytes(content[:40])
-    with pytest.raises(TrainingFolderError, match="damaged or gone"):
+    with pytest.raises(FileFormatError, match="damaged or gone"):
         run("DQN", tmp_path)
     short.write_bytes(content)
     (curve,) = tmp_path.glob("curve-*")
     curve.write_bytes(b"nonsense")
-    with pytest.raises(TrainingFolderError, match="delete the folder"):
+    with pytest.raises(FileFormatError, match="delete the folder"):
         run("DQN", tmp_path)
     (tmp_path / "state.json").write_text("[]")
-    with pytest.raises(TrainingFolderError, match="cannot be read"):
+    with pytest.raises(FileFormatError, match="cannot be read"):
         run("DQN", tmp_path)
 
 

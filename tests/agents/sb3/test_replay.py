@@ -59,6 +59,11 @@ class Filled:
             self.paid.append((rewards, [i.get("env_reward") for i in infos], [i.get("shaping_reward") for i in infos]))
         return self
 
+    def reset(self):
+        """In the middle of an episode, as by a second call of ``learn``."""
+        self.seen = self.envs.reset()
+        return self
+
     def newest(self, part):
         """(rows, n) of what the environments paid, in the order of the buffer's rows."""
         values = np.array([row[part] for row in self.paid])
@@ -111,6 +116,23 @@ def test_a_relabelled_buffer_is_one_that_never_knew_another_shaping(world, befor
         never.step(more)
         for name in ("rewards", "terms", "_paid"):
             np.testing.assert_array_equal(getattr(changed.buffer, name), getattr(never.buffer, name), err_msg=name)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("rows", [100, 37])
+def test_a_reset_in_the_middle_of_an_episode_begins_another(world, rows):
+    """The buffer pays what the environments pay, which know of the reset; also once it is relabelled, and after."""
+    filled = Filled(world, rows, shaping=ReplayShaping(HISTORY.fresh(), 0.9))
+    for steps in (9, 2, 14, 3, 20):
+        filled.reset().step(steps)
+    held = filled.buffer.size()
+    np.testing.assert_array_equal(filled.buffer.terms[:held], filled.newest(2))
+    before = filled.buffer.terms.copy()
+    if rows == 100:  # else episodes have lost their beginning, on which this potential depends
+        filled.buffer.relabel(ReplayShaping(HISTORY.fresh(), 0.9))
+        np.testing.assert_array_equal(filled.buffer.terms, before)
+        filled.step(5).reset().step(7)
+        np.testing.assert_array_equal(filled.buffer.terms[: filled.buffer.size()], filled.newest(2))
 
 
 def test_relabelling_a_buffer_that_has_gone_round():

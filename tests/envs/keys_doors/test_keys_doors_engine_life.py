@@ -12,6 +12,7 @@ import gymnasium as gym
 import pytest
 
 import secret_rl  # noqa: F401  registers the environment
+from secret_rl.envs.keys_doors import doom, guard
 
 pytest.importorskip("vizdoom")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the guard is for Linux")
@@ -100,10 +101,8 @@ def test_a_dead_engine_is_reported_and_reset_starts_another(noticed):
     env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy", layout_seed=1)
     first, _ = env.reset()
     instance, folder = env.unwrapped.engine_traces
-    processes = [int(line.split()[1]) for line in left_behind(instance, folder) if line.startswith("process")]
-    for process in processes:
-        if noticed == "step" or "guard.py" not in Path(f"/proc/{process}/cmdline").read_text():
-            os.kill(process, signal.SIGKILL)
+    for process in processes_of(instance, with_guard=noticed == "step"):
+        os.kill(process, signal.SIGKILL)
     if noticed == "reset":  # the guard was spared: it clears up at once
         assert_nothing_left(instance, folder)
     with pytest.raises(RuntimeError, match="call reset"):
@@ -112,6 +111,124 @@ def test_a_dead_engine_is_reported_and_reset_starts_another(noticed):
     again, _ = env.reset()
     assert (first == again).all()
     env.close()
+
+
+def processes_of(instance: str, with_guard: bool) -> list[int]:
+    """The engine's process, and that of its guard if asked for."""
+    processes = [int(line.split()[1]) for line in left_behind(instance, "none") if line.startswith("process")]
+    return [one for one in processes if with_guard or "guard.py" not in Path(f"/proc/{one}/cmdline").read_text()]
+
+
+def stopped_engine(env: gym.Env) -> tuple[str, str]:
+    """The traces of an engine that plays no more, and does not end either."""
+    instance, folder = env.unwrapped.engine_traces
+    (engine,) = processes_of(instance, with_guard=False)
+    os.kill(engine, signal.SIGSTOP)
+    return instance, folder
+
+
+@pytest.mark.parametrize("noticed", ["step", "reset"])
+def test_a_stopped_engine_is_ended_and_reset_starts_another(noticed, monkeypatch):
+    env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy", layout_seed=1)
+    first, _ = env.reset()
+    traces = stopped_engine(env)
+    monkeypatch.setattr(doom.Engine, "call_limit", 0.7)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"did not answer within 0.7 s .* call reset\(\)"):
+        env.step(0) if noticed == "step" else env.reset()
+    assert 0.5 < time.monotonic() - began < 10
+    assert_nothing_left(*traces)
+    monkeypatch.undo()
+    again, _ = env.reset()
+    assert (first == again).all()
+    env.step(0)
+    env.close()
+
+
+def test_a_stopped_engine_does_not_keep_close_waiting(monkeypatch):
+    env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy")
+    env.reset(seed=0)
+    traces = stopped_engine(env)
+    monkeypatch.setattr(doom, "_CLOSING", 0.7)
+    env.close()
+    assert_nothing_left(*traces)
+
+
+STARTS = """
+import sys
+import gymnasium as gym, secret_rl, vizdoom
+from secret_rl.envs.keys_doors.doom import Engine
+vizdoom.__file__ = sys.argv[1]
+Engine.call_limit = 0.2
+gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy").reset(seed=0)
+"""
+
+
+def test_an_engine_that_is_stopped_as_it_starts_is_ended(tmp_path):
+    """ViZDoom crashes then, or gives an error; either way it does not wait, says why and leaves nothing."""
+    engine = tmp_path / "vizdoom"  # in its place, a program that does nothing
+    engine.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\nkill -STOP $$\n')
+    engine.chmod(0o700)
+    command = [sys.executable, "-c", STARTS, str(tmp_path / "__init__.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert ended.returncode != 0
+    assert f"the engine {engine} did not start within 1 s" in ended.stderr
+    instance = guard.instance_of((tmp_path / "arguments").read_text().split())
+    assert instance
+    assert_nothing_left(instance, str(tmp_path / "none"))
+
+
+def test_a_process_that_is_stopped_itself_finds_its_engine_again():
+    """Ctrl-Z in the middle of a step, and back after longer than a step may take."""
+    slow = "from secret_rl.envs.keys_doors.doom import Engine\nEngine.call_limit = 0.5\n"
+    rounds = (
+        "for _ in range(10**9):\n    env.step(0) if env.unwrapped._steps < 800 else env.reset(); print(flush=True)\n"
+    )
+    process, instance, folder = started(slow + rounds)
+    try:
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2.5)
+        assert len(processes_of(instance, with_guard=True)) == 2
+        process.send_signal(signal.SIGCONT)
+        for _ in range(1000):  # more than lay in the pipe
+            assert process.stdout.readline() == "\n"
+    finally:
+        process.kill()
+        process.communicate()
+    assert_nothing_left(instance, folder)
+
+
+def test_only_a_call_that_goes_on_is_overdue(tmp_path, monkeypatch):
+    """Neither many short ones, nor one that waits for a process that was stopped."""
+    calls, now = guard.shared_calls(tmp_path), [0.0]
+    monkeypatch.setattr(guard.time, "monotonic", lambda: now[0])
+    waiting = subprocess.Popen(["sleep", "60"])
+    watch = guard.Watch(calls, waiting.pid)
+    calls[guard.LIMIT] = 2000
+
+    def looks(count: int, seconds: float = 0.5) -> list[bool]:
+        found = []
+        for _ in range(count):
+            now[0] += seconds
+            found.append(watch.overdue())
+        return found
+
+    assert not any(looks(10)), "none is under way"
+    for number in range(1, 20, 2):
+        calls[guard.COUNT] = number
+        assert looks(3) == [False] * 3
+    assert looks(3) == [False, False, True]
+    calls[guard.COUNT] += 1
+    assert not any(looks(10))
+    calls[guard.COUNT] += 1
+    assert looks(2, seconds=1000.0) == [False, False], "the guard itself was stopped"
+    waiting.send_signal(signal.SIGSTOP)
+    while Path(f"/proc/{waiting.pid}/stat").read_text().split()[2] != "T":
+        time.sleep(0.01)
+    assert not any(looks(100))
+    waiting.kill()
+    waiting.wait()
 
 
 OPTIONS = 'preset="2x2-easy", size=(40, 30)'

@@ -12,7 +12,7 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples, Repla
 from stable_baselines3.common.vec_env import VecNormalize
 
 from secret_rl.trajectories import Trajectories
-from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.nested import map_arrays, rows_differ
 from secret_rl.trajectories.sb3 import as_episodes, stretches, unflattened
 
 
@@ -98,7 +98,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         infos: list[dict[str, Any]],
     ) -> None:
         """Store one step of every environment."""
-        row, started = self.pos, self._started()
+        row = self.pos
         rewards = np.array([info.get("env_reward", paid) for info, paid in zip(infos, reward.tolist(), strict=True)])
         if self.shaping is None:
             terms = np.array([info.get("shaping_reward", 0.0) for info in infos], np.float64)
@@ -106,7 +106,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             timeouts = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
             ended = np.asarray(done, np.bool_)
             terms = self.shaping.step(
-                started,
+                self._started(obs),
                 unflattened(self.observation_space, obs),
                 unflattened(self.action_space, action.reshape(self.n_envs, -1)),
                 unflattened(self.observation_space, next_obs),
@@ -134,7 +134,9 @@ class ShapedReplayBuffer(ReplayBuffer):
         parts = list(stretches(self))
         paid = shaping.over(as_episodes(self, parts))
         first = 0
-        for env, rows, _ in parts:
+        begins = np.zeros((self.buffer_size, self.n_envs), np.bool_)
+        for env, rows, *_ in parts:
+            begins[rows[0], env] = True
             terms = paid[first : first + len(rows)]
             self.terms[rows, env] = terms
             self._paid[rows, env] = self.rewards[rows, env].astype(np.float64) + terms
@@ -145,7 +147,9 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._credited[: len(credited)] = credited
             self._place_of[:] = -1
             self._place_of[credited] = np.arange(len(credited))
-        self._catch_up(shaping, max((len(rows) for env, rows, _ in parts if not self.dones[rows[-1], env]), default=0))
+        newest = (self.pos - 1) % self.buffer_size
+        running = [len(rows) for env, rows, *_ in parts if rows[-1] == newest and not self.dones[newest, env]]
+        self._catch_up(shaping, max(running, default=0), begins)
 
     def _is_credited(self, rows: slice) -> NDArray[np.bool_]:
         """(rows * n_envs,)"""
@@ -205,16 +209,19 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._credited[place], self._place_of[last] = last, place
             self._place_of[transition] = -1
 
-    def _started(self) -> NDArray[np.bool_]:
-        """Where the next step is the first of an episode."""
+    def _started(self, observations: Any) -> NDArray[np.bool_]:
+        """Where a step from these observations is the first of an episode: the last one ended, or was cut off."""
         if not self.size():
             return np.ones(self.n_envs, np.bool_)
-        return np.asarray(self.dones[(self.pos - 1) % self.buffer_size] > 0)
+        newest = (self.pos - 1) % self.buffer_size
+        led_to = map_arrays(lambda array: array[newest], self.next_observations)
+        now = map_arrays(lambda kept, new: np.asarray(new, kept.dtype).reshape(kept.shape), led_to, observations)
+        return np.asarray((self.dones[newest] > 0) | rows_differ(led_to, now))
 
-    def _catch_up(self, shaping: StoredShaping, length: int) -> None:
-        """Show a shaping the newest steps, so that it knows the episodes that go on."""
-        started = np.ones(self.n_envs, np.bool_)  # what of an episode came before is not needed, or not there
-        for row in (np.arange(self.pos - length, self.pos) % self.buffer_size).tolist():
+    def _catch_up(self, shaping: StoredShaping, length: int, begins: NDArray[np.bool_]) -> None:
+        """Show a shaping the newest steps, so that it knows the episodes that go on; ``begins``: (rows, envs)."""
+        for number, row in enumerate((np.arange(self.pos - length, self.pos) % self.buffer_size).tolist()):
+            started = begins[row] | (number == 0)  # what of an episode came before is not needed, or not there
             ended, timeouts = self.dones[row] > 0, self.timeouts[row] > 0
             seen, following = (
                 unflattened(self.observation_space, map_arrays(lambda array, row=row: array[row], arrays))
@@ -222,7 +229,6 @@ class ShapedReplayBuffer(ReplayBuffer):
             )
             actions = unflattened(self.action_space, self.actions[row])
             shaping.step(started, seen, actions, following, self.rewards[row], ended & ~timeouts, ended & timeouts, ())
-            started = ended
 
 
 class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):

@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from secret_rl.agents.sb3.checkpoint import TrainingFolder
@@ -139,7 +140,7 @@ def _learn(
     watching = _Watching(recorder, callback)
     with _schedules_over(model, steps):
         while model.num_timesteps < steps and not watching.stopped:
-            model.set_random_seed(int(np.random.SeedSequence([seed, 0, part]).generate_state(1)[0] >> 1))
+            _seed(model, seed, part)
             model._last_obs = None  # new episodes
             part += 1
             target = min(steps, (model.num_timesteps // part_steps + 1) * part_steps)
@@ -150,6 +151,16 @@ def _learn(
         recorder.evaluate()
     if store is not None:
         store.save(model, recorder.curve(), part, finished=True)
+
+
+def _seed(model: BaseAlgorithm, seed: int, part: int) -> None:
+    """Give the agent and its environments random streams of their own for a part of the training."""
+    own, of_envs = (int(np.random.SeedSequence([seed, of, part]).generate_state(1)[0] >> 1) for of in (0, 2))
+    model.set_random_seed(own)
+    # That seeds the environments and the action space alike. Off-policy agents explore by samples of the action space,
+    # which would follow the noise of the first environment.
+    if isinstance(model, OffPolicyAlgorithm) and model.env is not None:
+        model.env.seed(of_envs)
 
 
 @contextmanager

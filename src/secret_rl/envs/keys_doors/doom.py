@@ -10,7 +10,7 @@ import weakref
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,10 @@ FORWARD_SPEED = 30.0
 TURN = 3.0
 """Degrees a tic."""
 _WARM_UP = 10  # the first tics of a map take no input
+_CLOSING = 5.0  # seconds that the engine has to end by itself
+_STARTING = (
+    5  # times as long as another call: ViZDoom 1.3 crashes, and Python with it, when an engine ends as it starts
+)
 
 
 @dataclass(frozen=True)
@@ -47,19 +51,25 @@ class Snapshot:
 class Engine:
     """One engine, started with its first map, with its files in a folder of its own."""
 
+    call_limit: ClassVar[float] = 60.0
+    """Seconds that a call may take; the engine is then ended, and the call fails. On Linux only."""
+
     def __init__(self, size: tuple[int, int], capacity: int) -> None:
         drawn = drawn_size(size, _resolutions())
         self._resolution = _resolutions()[drawn]
         self._shrunk = AreaMean(drawn, size)
         self._capacity = capacity
         self._game: Any = None
+        self._sound = False  # the latest call went well: no Ctrl-C in it, nor in the clearing up after it
         self._instance = ""
         self._folder: Path | None = None
+        self._calls: memoryview | None = None
         self._wad: Wad | None = None
 
     def load(self, textmap: bytes) -> Snapshot:
         """Begin an episode on this map."""
-        if self._game is None:
+        if not self._sound:
+            self.close()
             self._start(textmap)
         else:
             self._guarded(self._replace, textmap)
@@ -78,21 +88,24 @@ class Engine:
 
     def close(self) -> None:
         """End the engine and remove its files."""
+        self._sound = False
         if self._game is not None:
+            assert self._calls is not None
             try:
-                self._game.close()
+                _within(min(_CLOSING, self.call_limit), self._calls, self._game.close)
             finally:
                 self._game = None
                 guard.clear(self._instance)
         if self._folder is not None:
             self._end()
-            self._folder = self._wad = None
+            self._folder = self._wad = self._calls = None
 
     def _start(self, textmap: bytes) -> None:
         vizdoom = _vizdoom()
         game = vizdoom.DoomGame()
         self._folder = folder = Path(tempfile.mkdtemp(prefix="secret-rl-doom-"))
-        self._end = weakref.finalize(self, _end, game, folder, os.getpid())  # also without close()
+        self._calls = guard.shared_calls(folder)
+        self._end = weakref.finalize(self, _end, game, folder, self._calls, os.getpid())  # also without close()
         self._wad = Wad(folder / "keys_doors.wad", self._capacity)
         self._wad.put(textmap)
         game.set_vizdoom_path(_launcher(folder, str(Path(vizdoom.__file__).with_name("vizdoom"))))
@@ -114,7 +127,7 @@ class Engine:
         game.set_seed(0)  # nothing in these maps is left to chance
         game.add_game_args("+movebob 0")
         self._game = game
-        self._guarded(game.init)
+        self._guarded(game.init, limit=_STARTING * self.call_limit)
         self._instance = str(game.get_instance_id())
 
     def _replace(self, textmap: bytes) -> None:
@@ -131,15 +144,37 @@ class Engine:
         frame = self._shrunk(state.screen_buffer)  # a copy: the engine draws the next one into the same memory
         return Snapshot(frame, (x, y), angle, int(held), int(opened), int(taken), bool(goal), int(key) - 1)
 
-    def _guarded(self, call: Any, *arguments: Any) -> None:
-        """Call the engine; if it fails, clear up and say so."""
+    def _guarded(self, call: Any, *arguments: Any, limit: float | None = None) -> None:
+        """Call the engine; if it fails or takes too long, clear up and say so."""
+        limit = self.call_limit if limit is None else limit
+        calls = self._calls
+        assert calls is not None
+        self._sound = False
         try:
-            call(*arguments)
+            _within(limit, calls, call, *arguments)
+            self._sound = True
         except BaseException as failed:
+            late = calls[guard.OVERDUE]
             self.close()
             if not isinstance(failed, Exception):
                 raise
+            if late:
+                raise RuntimeError(
+                    f"the engine did not answer within {limit:g} s and was ended: call reset() to start it "
+                    "again (where it is only slow, raise Engine.call_limit of secret_rl.envs.keys_doors.doom)"
+                ) from failed
             raise RuntimeError(f"the engine failed ({failed}): call reset() to start it again") from failed
+
+
+def _within(seconds: float, calls: memoryview, call: Any, *arguments: Any) -> None:
+    """Call the engine, which the guard ends if that takes longer."""
+    before = calls[guard.COUNT]
+    calls[guard.LIMIT] = int(1000 * seconds)
+    try:
+        calls[guard.COUNT] = before + 1
+        call(*arguments)
+    finally:
+        calls[guard.COUNT] = before + 2
 
 
 def _vizdoom() -> Any:
@@ -161,10 +196,10 @@ def _resolutions() -> dict[tuple[int, int], Any]:
     return {(int(width), int(height)): getattr(vizdoom.ScreenResolution, name) for name, (width, height) in pairs}
 
 
-def _end(game: Any, folder: Path, owner: int) -> None:
+def _end(game: Any, folder: Path, calls: memoryview, owner: int) -> None:
     """End the engine and remove its folder, unless this is a fork of the process that plays."""
     if os.getpid() == owner:
-        game.close()  # first: it writes into its folder as it ends
+        _within(_CLOSING, calls, game.close)  # first: it writes into its folder as it ends
         shutil.rmtree(folder, ignore_errors=True)
 
 

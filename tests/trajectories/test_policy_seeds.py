@@ -1,0 +1,180 @@
+"""A policy draws from a stream of its own: its random actions know nothing of the environment's noise."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+import secret_rl as srl
+from secret_rl.seeding import policy_seed
+from secret_rl.trajectories.sources import episode_seeds, first_vector_seed
+
+FACES, LENGTH = 4, 25
+
+
+class Dice(gym.Env):
+    """Shows a die before each action; noise and actions are drawn by the same call."""
+
+    observation_space = gym.spaces.Discrete(FACES)
+    action_space = gym.spaces.Discrete(FACES)
+
+    def __init__(self, draw=lambda rng: rng.integers(FACES)):
+        self.draw, self.drawn = draw, []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = LENGTH
+        return self._die(), {}
+
+    def step(self, action):
+        self.left -= 1
+        return self._die(), float(action == self.drawn[-2]), False, self.left == 0, {}
+
+    def _die(self):
+        self.drawn.append(int(self.draw(self.np_random)))
+        return self.drawn[-1]
+
+
+class ManyDice(VectorEnv):
+    """The same with one stream for all."""
+
+    def __init__(self, n, draw):
+        self.num_envs, self.draw, self.drawn = n, draw, []
+        self.single_observation_space = self.single_action_space = gym.spaces.Discrete(FACES)
+        self.observation_space = self.action_space = batch_space(self.single_action_space, n)
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = LENGTH
+        return self._dice(), {}
+
+    def step(self, actions):
+        self.left = LENGTH if self.left == 0 else self.left - 1
+        nothing, over = np.zeros(self.num_envs), np.full(self.num_envs, self.left == 0)
+        return self._dice(), nothing, np.zeros_like(over), over, {}
+
+    def _dice(self):
+        dice = self.draw(self.np_random, self.num_envs)
+        self.drawn += dice.tolist()
+        return dice
+
+
+class Remembered(gym.vector.VectorWrapper):
+    """Keeps the actions in the order in which they were drawn."""
+
+    def __init__(self, envs):
+        super().__init__(envs)
+        self.actions = []
+
+    def step(self, actions):
+        self.actions += np.asarray(actions).tolist()
+        return self.env.step(actions)
+
+
+class Begins:
+    """Draws from a generator made of the seed of ``begin``."""
+
+    def begin(self, seed):
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, observation):
+        return int(self._rng.integers(FACES))
+
+
+def integers(observation, rng):
+    return rng.integers(FACES, size=np.shape(observation))
+
+
+def exploring_dqn():
+    sb3 = pytest.importorskip("stable_baselines3")
+    model = sb3.DQN("MlpPolicy", Dice(), buffer_size=10, device="cpu")
+    model.exploration_rate = 1.0  # actions are samples of its action space
+    return model
+
+
+def assert_unrelated(actions, noise, lags=range(-3, 4)):
+    """Actions agree with the noise as often as chance has it, also some steps earlier or later."""
+    actions, noise = np.asarray(actions), np.asarray(noise)
+    for lag in lags:
+        ours = actions[..., max(0, lag) : actions.shape[-1] + min(0, lag)]
+        theirs = noise[..., max(0, -lag) : noise.shape[-1] + min(0, -lag)]
+        five_sigma = 5 * np.sqrt((1 / FACES) * (1 - 1 / FACES) / ours.size)
+        assert abs((ours == theirs).mean() - 1 / FACES) < five_sigma, f"related at lag {lag}"
+
+
+@pytest.mark.parametrize(
+    "policy", ["random", integers, Begins, exploring_dqn], ids=["random", "rng", "begin", "sb3 model"]
+)
+def test_actions_do_not_follow_the_noise_of_the_environment(policy):
+    if policy is Begins:
+        policy = Begins()
+    elif policy is exploring_dqn:
+        policy = exploring_dqn()
+    data = srl.collect(Dice(), 240, policy, seed=7)
+    assert_unrelated(data.actions.reshape(240, LENGTH), data.observations.reshape(240, LENGTH))
+    for episode in data[:20]:  # the environment's stream is that of the recorded seed, as before
+        env = Dice()
+        seen = [env.reset(seed=int(episode.episode_annotations["seed"]))[0]]
+        seen += [env.step(action)[0] for action in episode.actions]
+        np.testing.assert_array_equal(seen[:-1], episode.observations)
+
+
+CALLS = {
+    "integers": lambda rng, n=None: rng.integers(FACES, size=n),
+    "random": lambda rng, n=None: rng.random(n) * FACES,
+}
+
+
+@pytest.mark.parametrize(("policy", "call"), [("random", "random"), (integers, "integers")], ids=["random", "rng"])
+@pytest.mark.parametrize("kind", ["sync", "own"])
+def test_actions_do_not_follow_the_noise_of_vector_envs(policy, call, kind):
+    def draw(rng, n=None):
+        return np.asarray(CALLS[call](rng, n)).astype(np.int64)
+
+    n = 3
+    dice = [Dice(draw) for _ in range(n)] if kind == "sync" else [ManyDice(n, draw)]
+    envs = Remembered(SyncVectorEnv([lambda die=die: die for die in dice]) if kind == "sync" else dice[0])
+    srl.collect(envs, 300, policy, seed=7)
+    for die in dice:
+        count = min(len(envs.actions), len(die.drawn))
+        assert count > 2_000
+        assert_unrelated(envs.actions[:count], die.drawn[:count])
+
+
+def test_vector_envs_of_other_seeds_are_other_envs():
+    noise = []
+    for seed in range(4):
+        dice = [Dice() for _ in range(8)]
+        srl.collect(SyncVectorEnv([lambda die=die: die for die in dice]), 8, seed=seed)
+        noise += [tuple(die.drawn[:LENGTH]) for die in dice]
+    assert len(set(noise)) == 32, "sub-envs of one seed are those of another"
+
+
+def test_policy_seeds_are_seeds_of_their_own():
+    seeds = episode_seeds(0, 0, 5_000).tolist()
+    own = [policy_seed(seed) for seed in seeds]
+    assert own == [policy_seed(seed) for seed in seeds]
+    assert len(set(own)) == len(own)
+    assert max(own) < 2**32
+    assert not any(seed == other for seed, other in zip(seeds, own, strict=True))
+    assert policy_seed(12345678901234567890) != policy_seed(0) != policy_seed(1)
+    for seed in range(500):
+        first = first_vector_seed(seed)
+        assert not first <= policy_seed(first) < first + 1024
+        assert first + 1024 < 2**32
+
+
+def test_sampled_actions_do_not_follow_the_noise_of_sb3_envs():
+    pytest.importorskip("stable_baselines3")
+    actions, noise = [], []
+    for seed in range(100):
+        envs = srl.sb3_envs(Dice, 1, seed=seed)
+        seen = envs.reset()
+        for _ in range(LENGTH - 1):
+            actions.append(envs.action_space.sample())
+            noise.append(int(seen[0]))
+            seen = envs.step(np.array(actions[-1:]))[0]
+    shape = 100, LENGTH - 1
+    assert_unrelated(np.reshape(actions, shape), np.reshape(noise, shape))
