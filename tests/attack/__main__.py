@@ -1,9 +1,10 @@
-"""Run the attacks: ``python -m tests.attack [--quick] [--only NAME] [--seed N] [--repeat ATTACK/TARGET/CASE]``."""
+"""Run the attacks: ``python -m tests.attack [--quick] [--only ATTACK] [--target NAME] [--seed N] [--repeat CASE]``."""
 
 import argparse
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -20,6 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a sample, in less than a minute")
     parser.add_argument("--only", choices=ATTACKS, action="append", help="this attack")
+    parser.add_argument("--target", help="this job, reader or scenario, as the table names it")
     parser.add_argument("--seed", type=int, default=0, help="decides what is drawn")
     parser.add_argument("--repeat", metavar="ATTACK/TARGET/CASE", help="one case, as a failure names it")
     parser.add_argument("--processes", type=int, default=2, help="how many attacks run side by side")
@@ -30,6 +32,7 @@ def main() -> int:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ["MPLBACKEND"] = "agg"
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # PyTorch starts threads for each device
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and leave nothing behind
     memory = Path("/dev/shm")
     scratch = Path(tempfile.mkdtemp(prefix="secret-rl-attack-", dir=memory if memory.is_dir() else None))
     try:
@@ -67,7 +70,10 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
     else:
         chosen = arguments.only or ATTACKS
         units = [
-            unit for name in chosen for unit in modules[name].units(inputs, scratch, arguments.quick, arguments.seed)
+            unit
+            for name in chosen
+            for unit in modules[name].units(inputs, scratch, arguments.quick, arguments.seed)
+            if arguments.target in (None, _target(unit))
         ]
         tallies = merged(side_by_side([partial(_guarded, unit) for unit in units], scratch / "results", processes))
     print(table(tallies))
@@ -78,6 +84,10 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
     return int(any(tally.failures for tally in tallies))
 
 
+def _target(unit: partial[Any]) -> str:
+    return getattr(unit.args[0], "name", "read-only folder")
+
+
 def _guarded(unit: partial[Any]) -> Any:
     """One part that breaks must not hide what the others find."""
     from tests.attack.table import Failure, Tally
@@ -86,8 +96,7 @@ def _guarded(unit: partial[Any]) -> Any:
         return unit()
     except Exception as error:
         traceback.print_exc()
-        target = getattr(unit.args[0], "name", "itself")
-        return Tally("harness", target, 1, [Failure("broken", f"{type(error).__name__}: {error}")])
+        return Tally("harness", _target(unit), 1, [Failure("broken", f"{type(error).__name__}: {error}")])
 
 
 if __name__ == "__main__":

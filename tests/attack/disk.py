@@ -65,8 +65,11 @@ class SmallDisk:
         room = os.statvfs(self._place)
         return (room.f_blocks - room.f_bfree) * room.f_bsize // _PAGE
 
-    def settings(self) -> None:
+    def limit(self) -> None:
         """Nothing changes in the process itself."""
+
+    def lift(self) -> None:
+        pass
 
     def make_read_only(self) -> None:
         _mount("-o", "remount,ro", str(self._place))
@@ -94,10 +97,14 @@ class LimitedFiles:
         sizes = [path.stat().st_size for path in self.folder.rglob("*") if path.is_file()]
         return max(sizes, default=0) // _PAGE + 1
 
-    def settings(self) -> None:
+    def limit(self) -> None:
         if self._pages is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (self._pages * _PAGE, resource.RLIM_INFINITY))
+            size = max(self._pages * _PAGE, 1_000)  # room for what goes to standard error
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    def lift(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
     def close(self) -> None:
         pass
@@ -165,8 +172,11 @@ class Filling:
         return run(self._work, self._notes)
 
     def _work(self) -> Any:
-        self._disk.settings()
-        return self.job.execute(self._folder)
+        self._disk.limit()
+        try:
+            return self.job.execute(self._folder)
+        finally:
+            self._disk.lift()
 
     def close(self) -> None:
         self._disk.close()

@@ -253,7 +253,8 @@ def readers(inputs: Inputs) -> list[Reader]:
         Reader("online SECRET", make_online, read_online, use_online),
         Reader("record of fit", make_fit_run, lambda f: load_runs([f / "model.run"]), use_runs, settings=small_fits,
                share=0.5),
-        Reader("record of learn", make_learn_run, lambda f: load_runs([f / "run"]), use_runs, share=0.5),
+        Reader("record of learn", make_learn_run, lambda f: load_runs([f / "run"]), use_runs, optional=True,
+               share=0.5),
         Reader("comparison", make_comparison, lambda f: load_runs([f / "run"]), use_runs, optional=True, share=0.5),
     ]  # fmt: skip
 

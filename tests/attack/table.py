@@ -80,5 +80,4 @@ def listed(tallies: list[Tally], seed: int) -> str:
             lines += [f"{case}{times}: {alike[0].what}", f"    python -m tests.attack --seed {seed} --repeat '{case}'"]
         if len(kinds) > SHOWN:
             lines.append(f"{tally.attack}/{tally.target}: {len(kinds) - SHOWN} more kinds of failures")
-        lines += [f"{tally.attack}/{tally.target}: {note}" for note in tally.notes]
-    return "\n".join(lines)
+    return "\n".join([*lines, *dict.fromkeys(note for tally in tallies for note in tally.notes)])
