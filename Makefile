@@ -6,7 +6,7 @@ BENCH_BIN := $(VENV)-bench/bin
 SETUP := pyproject.toml constraints.txt
 RUFF_PATHS := src tests benchmarks paper examples docs
 
-.PHONY: demo test test-readme lint docs docs-serve bench soak attack chromium explorers paper-quick clean clean-kernels help
+.PHONY: demo test test-readme test-gpu attack lint docs docs-serve bench soak chromium explorers paper-quick clean clean-kernels help
 
 export NO_MKDOCS_2_WARNING := 1  # the theme announces its successor where warnings would be
 
@@ -24,6 +24,10 @@ chromium:  ## the browser that tests of pages run in, installed if there is none
 	  if [ "$$(id -u)" = 0 ]; then root=; elif command -v sudo >/dev/null; then root=sudo; \
 	  else echo "tests need chromium, and installing it needs root: apt-get install chromium" >&2; exit 1; fi; \
 	  $$root apt-get update -q && $$root apt-get install -q -y --no-install-recommends chromium; }
+
+test-gpu: $(VENV)/ready  ## what only a GPU can show: a fit that is resumed there ends with the same weights
+	@$(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("test-gpu needs a GPU with CUDA")'
+	$(BIN)/pytest tests/credit/test_graph_resume_gpu.py
 
 explorers: $(VENV)/ready  ## credit explorer pages of Triggers, MiniGrid and keys and doors, in runs/explorers
 	$(BIN)/python docs/explorers.py
@@ -49,7 +53,7 @@ bench: $(VENV)-bench/ready  ## measure speed and memory beside peers; writes ben
 soak: $(VENV)/ready  ## 10,000 episodes of the 3D world: memory stays level and nothing is left
 	$(BIN)/python -m benchmarks soak
 
-attack: $(VENV)/ready  ## kills, damaged files, concurrent writers, full disks: nothing is lost or misread (20 minutes)
+attack: $(VENV)/ready  ## kills, damaged files, concurrent writers, full disks: nothing is lost or misread (10 minutes)
 	$(BIN)/python -m tests.attack
 
 paper-quick: $(VENV)/ready  ## the paper's results at a small size

@@ -28,7 +28,7 @@ from tests.attack.jobs import Inputs
 from tests.attack.readers import Reader, digest, not_finite, readers
 from tests.attack.table import Tally
 
-CASES, QUICK_CASES = 100_000, 2_500
+CASES, QUICK_CASES = 110_000, 2_500
 _BLOCK = 2_000  # cases that one process reads
 _SLOW, _HUNG = 5.0, 15  # seconds
 _MEMORY = 64 << 20  # bytes beyond the size of the files

@@ -1,6 +1,8 @@
 """Credit: the attention of correctly predicted rewards, however it is computed."""
 
 import itertools
+import os
+import pickle
 import sys
 
 import numpy as np
@@ -9,12 +11,14 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sealing import change_arrays
 
 from secret_rl.credit import Attributions, attribution
 from secret_rl.credit import tokens as tokens_module
 from secret_rl.credit.attribution import attribute
 from secret_rl.credit.model import Dropout, Prediction
 from secret_rl.credit.tokens import Tokens
+from secret_rl.files import FileFormatError
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
 
@@ -257,7 +261,7 @@ def test_data_without_rewards_of_the_kind_has_no_rows(tmp_path):
     credit = attribute(Clairvoyant(), announced(([0, 1], [0, 1])), CPU, "negative")
     assert (len(credit), credit.rewards_seen, credit.coverage) == (0, 0, 0.0)
     assert credit.step_credit().tolist() == [0, 0]
-    assert len(Attributions.load(credit.save(tmp_path / "none.npz"))) == 0
+    assert len(Attributions.load(credit.save(tmp_path / "none.safetensors"))) == 0
 
 
 def test_unknown_kinds_and_negative_tolerances_are_refused():
@@ -270,47 +274,90 @@ def test_unknown_kinds_and_negative_tolerances_are_refused():
 
 def test_saved_credit_comes_back_to_the_bit(tmp_path, learned, cues):
     credit = learned.attribute(cues(30))
-    again = Attributions.load(credit.save(tmp_path / "new" / "credit.npz"))
+    again = Attributions.load(credit.save(tmp_path / "new" / "credit.safetensors"))
     equal_credit(again, credit, tolerance=0)
     assert again.weights.dtype == np.float32
     assert again.coverage == credit.coverage
-    assert [p.name for p in (tmp_path / "new").iterdir()] == ["credit.npz"]
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["credit.safetensors"]
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", None, "truncated", "pickle"])
+@pytest.mark.parametrize("content", [b"", b"garbage", "another format", "truncated", "pickle", "flipped"])
 def test_damaged_credit_is_refused(tmp_path, content):
-    path = hand_made().save(tmp_path / "credit.npz")
-    if content is None:
-        with path.open("wb") as file:
-            np.savez(file, format=np.array("other"))
+    path = hand_made().save(tmp_path / "credit.safetensors")
+    whole = path.read_bytes()
+    if content == "another format":
+        change_arrays(path, lambda about, arrays: about.update(format="other"))
+        content, reason = path.read_bytes(), "it says format 'other', expected 'secret-rl attributions'"
     elif content == "truncated":
-        path.write_bytes(path.read_bytes()[:-100])
+        content, reason = whole[:-100], "does not fit its bytes"
+    elif content == "flipped":
+        content, reason = whole[:-1] + bytes([whole[-1] ^ 1]), "weights does not match its checksum"
     elif content == "pickle":
-        with path.open("wb") as file:
-            np.savez(file, format=np.array({"evil": object()}, dtype=object))
+        content, reason = pickle.dumps({"evil": Evil()}), "not a whole safetensors file"
     else:
-        path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"credit\.npz cannot be read as attributions"):
+        reason = f"it has {len(content)} bytes and is not a whole safetensors file"
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match=rf"credit\.safetensors cannot be read as 'secret-rl attr.*': .*{reason}"):
+        Attributions.load(path)
+
+
+class Evil:
+    """Runs where it is unpickled."""
+
+    def __reduce__(self):
+        return pytest.fail, ("unpickled",)
+
+
+def changed(name, value):
+    return lambda about, arrays: arrays.update({name: np.array(value, arrays[name].dtype)})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda about, _: about.pop("rewards_seen"), "KeyError: 'rewards_seen'"),
+        (lambda about, _: about.update(rewards_seen=-1), "-1 is not a whole number"),
+        (lambda _, arrays: arrays.pop("step"), "TypeError: .*step"),
+        (lambda _, arrays: arrays.update(colours=np.zeros(2)), "TypeError: .*colours"),
+        (lambda _, arrays: arrays.update(weights=np.zeros(8)), "weights is float64"),
+        (changed("step", [[2, 4]]), r"step is int64 of shape \(1, 2\)"),
+        (changed("reward", [2.0, np.nan]), "reward holds NaN or infinite numbers"),
+        (changed("weights", [np.inf] * 8), "weights holds NaN or infinite numbers"),
+        (changed("step", [2]), "its arrays are of different lengths"),
+        (changed("offsets", [0, 3, 9]), "its offsets do not fit its weights"),
+        (changed("offsets", [0, 9, 8]), "its offsets do not fit its weights"),
+        (changed("offsets", [1, 3, 8]), "its offsets do not fit its weights"),
+        (changed("lengths", [2, 0]), "its episodes have no length"),
+        (changed("lengths", [2, 2**62]), "its episodes have no length, or too much"),
+        (changed("episode", [1, 2]), "it speaks of episodes that are not there"),
+        (changed("episode", [-1, 1]), "it speaks of episodes that are not there"),
+        (changed("step", [2, 5]), "it speaks of steps that are not there"),
+        (changed("step", [-1, 4]), "it speaks of steps that are not there"),
+        (changed("lengths", [2, 4]), "it speaks of steps that are not there"),
+    ],
+)
+def test_credit_whose_parts_do_not_fit_is_refused(tmp_path, change, reason):
+    path = change_arrays(hand_made().save(tmp_path / "credit.safetensors"), change)
+    with pytest.raises(FileFormatError, match=rf"credit\.safetensors cannot be read as 'secret-rl attr.*': {reason}"):
         Attributions.load(path)
 
 
 def test_missing_credit_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        Attributions.load(tmp_path / "nowhere.npz")
+        Attributions.load(tmp_path / "nowhere.safetensors")
 
 
 def test_credit_that_cannot_be_saved_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = hand_made().save(tmp_path / "credit.npz")
+    path = hand_made().save(tmp_path / "credit.safetensors")
     before = path.read_bytes()
 
-    def no_space_left(file, **arrays):
-        file.write(b"half of it")
+    def no_space_left(file):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez_compressed", no_space_left)
+    monkeypatch.setattr(os, "fsync", no_space_left)
     with pytest.raises(OSError, match="No space"):
         hand_made().save(path)
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"credit.npz": before}
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"credit.safetensors": before}
 
 
 def test_a_data_frame_needs_pandas_and_says_so(monkeypatch):

@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from tests.sealing import change_arrays, change_json
 
+from secret_rl.atomic import InUseError
 from secret_rl.credit import CLASS_WEIGHTS, Secret, fitting
 from secret_rl.credit.checkpoint import Checkpoint
-from secret_rl.files import FileFormatError
+from secret_rl.files import FileFormatError, ResumeError
 
 MARK = {"seed": 0, "model": {"units": 8, "filters": (2,)}}
 PLAIN = {
@@ -62,17 +66,17 @@ def stop_after(monkeypatch, count, owner, name):
     return calls
 
 
-# Options, rewards that occur, and how often a fit with them is saved.
+# Options, rewards that occur, and how often a fit with them is saved, the finished one included.
 FITS = {
-    "one attempt": (PLAIN, (1, -1, 0), 3),
-    "searched weights": (PLAIN, (1, 0), 3),
-    "weights searched after an attempt": ({**PLAIN, "restarts": 2}, (1, -1, 0), 11),
-    "out of patience": ({**PLAIN, "steps": 40, "patience": 2}, (1, -1, 0), 6),
+    "one attempt": (PLAIN, (1, -1, 0), 4),
+    "searched weights": (PLAIN, (1, 0), 4),
+    "weights searched after an attempt": ({**PLAIN, "restarts": 2}, (1, -1, 0), 12),
+    "out of patience": ({**PLAIN, "steps": 40, "patience": 2}, (1, -1, 0), 7),
     # a class of weight 0 is never predicted: each attempt gives up at 60 %, after 3 of 5 looks
     "three attempts": (
         {**PLAIN, "steps": 10, "evaluate_every": 2, "class_weights": (0.5, 0.5, 0.0), "restarts": 2},
         (1, -1, 0),
-        11,
+        12,
     ),
 }
 
@@ -93,6 +97,7 @@ def test_a_fit_stopped_after_any_save_goes_on_to_the_same_weights_and_report(tmp
                 Secret(**options).fit(data, checkpoint=folder)
         assert (folder / "state.json").is_file()
         resumed = Secret(**options).fit(data, checkpoint=folder)
+        resumed.save(tmp_path / "model.safetensors")
         assert not folder.exists()
         if not same_weights(resumed, undisturbed):
             different.append(f"weights after save {count}")
@@ -105,8 +110,8 @@ def test_a_fit_stopped_after_any_save_goes_on_to_the_same_weights_and_report(tmp
 
 
 def test_a_fit_killed_in_the_middle_of_a_save_goes_on_to_the_same_weights(tmp_path, cues):
-    """Killed with each of the first files written but not yet in its place."""
-    data, files = cues(40, doors=DOORS), 6
+    """Killed with each of its files written but not yet in its place, and right after it got there."""
+    data, syncs = cues(40, doors=DOORS), 22  # of 3 files at each of 3 looks and 2 at the end, and of their folder
     script = textwrap.dedent(
         """
         import json, os, signal, sys
@@ -116,8 +121,8 @@ def test_a_fit_killed_in_the_middle_of_a_save_goes_on_to_the_same_weights(tmp_pa
         torch.set_num_threads(1)
         memoryless._ROUND, fitting._STUCK = 2, -1.0
         data = srl.Trajectories.load(sys.argv[1])
-        root, options, files = sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
-        for last in range(1, files + 1):
+        root, options, syncs = sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
+        for last in range(1, syncs + 1):
             if os.fork() == 0:
                 real, calls = os.fsync, []
                 def kill(file):
@@ -132,15 +137,18 @@ def test_a_fit_killed_in_the_middle_of_a_save_goes_on_to_the_same_weights(tmp_pa
         """
     )
     stored = data.save(tmp_path / "data")
-    command = [sys.executable, "-c", script, str(stored), str(tmp_path), json.dumps(PLAIN), str(files)]
+    command = [sys.executable, "-c", script, str(stored), str(tmp_path), json.dumps(PLAIN), str(syncs)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.stdout.split() == [str(-signal.SIGKILL)] * files, done.stderr
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * syncs, done.stderr
     undisturbed = Secret(**PLAIN).fit(data)
     left = []
-    for number in range(1, files + 1):
+    for number in range(1, syncs + 1):
         folder = tmp_path / str(number)
-        assert any(folder.iterdir())
-        assert same_weights(Secret(**PLAIN).fit(data, checkpoint=folder), undisturbed)
+        names = {path.name for path in folder.iterdir()} - {".lock"}
+        assert any(".writing-" in name for name in names) == bool(number % 2), names
+        resumed = Secret(**PLAIN).fit(data, checkpoint=folder)
+        assert same_weights(resumed, undisturbed)
+        resumed.save(tmp_path / "model.safetensors")
         left += [str(path.relative_to(tmp_path)) for path in folder.glob("*")]
         assert left or not folder.exists()
     assert not left, f"left behind: {left}"
@@ -172,26 +180,128 @@ def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert child.stdout.readline() == "saved twice\n"
+        with pytest.raises(InUseError, match="unfinished is being written by another process .* choose another path"):
+            Secret(**PLAIN).fit(data, checkpoint=folder)
     finally:
         os.kill(child.pid, signal.SIGKILL)
         _, errors = child.communicate(timeout=60)
     assert child.returncode == -signal.SIGKILL, errors
     assert json.loads((folder / "state.json").read_text())["step"] == 8
     for change, name in [({"seed": 1}, "seed"), ({"units": 32}, "model"), ({"steps": 20}, "training")]:
-        with pytest.raises(FileFormatError, match=f"unfinished fit with another {name}: .* delete it"):
+        with pytest.raises(ResumeError, match=rf"unfinished fit with another {name} \({name} was .* delete it"):
             Secret(**{**PLAIN, **change}).fit(data, checkpoint=folder)
-    with pytest.raises(FileFormatError, match="another episodes, reward_sum, steps"):
+    with pytest.raises(ResumeError, match="another content, episodes, steps"):
         Secret(**PLAIN).fit(data[:39], checkpoint=folder)
     looks = []
     with pytest.MonkeyPatch.context() as patch:
         real = Checkpoint.save
         patch.setattr(
-            Checkpoint, "save", lambda self, state, **t: (looks.append(state["step"]), real(self, state, **t))
+            Checkpoint, "save", lambda self, state, **t: (looks.append(state.get("step")), real(self, state, **t))
         )
         resumed = Secret(**PLAIN).fit(data, checkpoint=folder)
-    assert looks == [12], "what was done before the kill is not done again"
+    assert looks == [12, None], "what was done before the kill is not done again"
     assert same_weights(resumed, Secret(**PLAIN).fit(data))
+    resumed.save(tmp_path / "model.safetensors")
     assert not folder.exists()
+
+
+def rolled(data, name):
+    """The same data but for one array, whose rows are those of the next episode."""
+    return replace(data, **{name: np.roll(getattr(data, name), int(data.lengths[0]), axis=0)})
+
+
+@pytest.mark.parametrize("name", ["observations", "actions", "rewards"])
+@pytest.mark.parametrize("finished", [False, True])
+def test_other_data_of_the_same_size_and_reward_is_refused(tmp_path, monkeypatch, cues, name, finished):
+    data, folder = cues(20, doors=DOORS), tmp_path / "unfinished"
+    other = rolled(data, name)
+    assert (len(other), other.steps, other.rewards.sum()) == (len(data), data.steps, data.rewards.sum())
+    if finished:
+        Secret(**PLAIN).fit(data, checkpoint=folder)
+    else:
+        with monkeypatch.context() as patch:
+            stop_after(patch, 1, Checkpoint, "save")
+            with pytest.raises(Stopped):
+                Secret(**PLAIN).fit(data, checkpoint=folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ResumeError, match=r"an unfinished fit with another content \(content was '.*', now '.*'\)"):
+        Secret(**PLAIN).fit(other, checkpoint=folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_data_in_memory_and_on_disk_are_the_same(tmp_path, monkeypatch, cues):
+    data, folder = cues(20, doors=DOORS), tmp_path / "unfinished"
+    Secret(**PLAIN).fit(data, checkpoint=folder)
+    monkeypatch.setattr(fitting.Trainer, "train", no_update)
+    stored = type(data).load(data.save(tmp_path / "data"))
+    Secret(**PLAIN).fit(stored, checkpoint=folder)
+    Secret(**PLAIN).fit(stored[np.arange(20)], checkpoint=folder)
+
+
+def no_update(*_):
+    raise AssertionError("it was trained again")
+
+
+def test_a_fit_that_was_not_saved_is_not_lost(tmp_path, monkeypatch, cues):
+    data, folder = cues(40, doors=DOORS), tmp_path / "unfinished"
+    first = Secret(**PLAIN).fit(data, checkpoint=folder)
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert kept
+    monkeypatch.setattr(fitting.Trainer, "train", no_update)
+    monkeypatch.setattr(fitting, "best_without_past", no_update)
+    again = Secret(**PLAIN).fit(data, checkpoint=folder)
+    assert same_weights(again, first)
+    assert again.report.to_json() == first.report.to_json()
+    assert torch.equal(again.queries.vectors, first.queries.vectors)
+    assert torch.equal(again.queries.biases, first.queries.biases)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept, "until it is saved"
+    with monkeypatch.context() as patch:
+
+        def no_space_left(_):
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(os, "fsync", no_space_left)
+        with pytest.raises(OSError, match="No space"):
+            again.save(tmp_path / "model.safetensors")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept, "also where saving fails"
+    again.save(tmp_path / "model.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    assert same_weights(Secret.load(tmp_path / "model.safetensors", device="cpu"), first)
+    again.save(tmp_path / "model.safetensors")
+    with pytest.raises(AssertionError, match="trained again"):
+        Secret(**PLAIN).fit(data, checkpoint=folder)
+
+
+def test_one_at_a_time_holds_a_folder(tmp_path, monkeypatch, cues):
+    folder = tmp_path / "c"
+    one = Checkpoint(folder, MARK)
+    one.save({"step": 1}, current={"a": torch.ones(2)})
+    for mark in (MARK, {"seed": 1}):
+        with pytest.raises(InUseError, match=rf"{folder} is being written by another process .* choose another path"):
+            Checkpoint(folder, mark)
+    assert torch.equal(one.load("current")["a"], torch.ones(2))
+    one.close()
+    with pytest.raises(ResumeError):
+        Checkpoint(folder, {"seed": 1})
+    again = Checkpoint(folder, MARK)  # whoever was refused does not hold it
+    assert again.state["step"] == 1
+    again.discard()
+    Checkpoint(folder, MARK).close()
+    assert list(tmp_path.iterdir()) == []
+
+    data, real, refused = cues(20, doors=DOORS), Checkpoint.save, []
+
+    def save_and_fit_again(self, *args, **tensors):
+        real(self, *args, **tensors)
+        with pytest.raises(InUseError):
+            Secret(**PLAIN).fit(data, checkpoint=folder)
+        refused.append(1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", save_and_fit_again)
+        disturbed = Secret(**PLAIN).fit(data, checkpoint=folder)
+    assert len(refused) == FITS["one attempt"][2]
+    assert same_weights(disturbed, Secret(**PLAIN).fit(data, checkpoint=tmp_path / "alone"))
 
 
 def test_what_is_saved_comes_back(tmp_path):
@@ -200,11 +310,14 @@ def test_what_is_saved_comes_back(tmp_path):
     assert one.state == {} and one.load("current") is None
     one.save({"step": 1}, current=first, best={"a": torch.zeros(2)})
     one.save({"step": 2}, current={"a": torch.ones(3)})
+    one.close()
     again = Checkpoint(tmp_path / "c", MARK)
     assert again.state["step"] == 2
     assert torch.equal(again.load("current")["a"], torch.ones(3))
     assert torch.equal(again.load("best")["a"], torch.zeros(2)), "what is not given is kept as it was"
-    assert len(list((tmp_path / "c").iterdir())) == 3, "what is not needed any more is gone"
+    left = sorted(path.name for path in (tmp_path / "c").iterdir())
+    expected = [".lock", "checkpoint-best-1.safetensors", "checkpoint-current-2.safetensors", "state.json"]
+    assert left == expected, "what is not needed any more is gone"
     again.discard()
     assert list(tmp_path.iterdir()) == []
 
@@ -215,32 +328,81 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch, cues):
     assert list(tmp_path.iterdir()) == []
 
 
+def refused(folder, message):
+    """A checkpoint is refused with these words, and not held by whoever asked."""
+    for _ in range(2):
+        with pytest.raises(FileFormatError, match=message):
+            Checkpoint(folder, MARK)
+    assert not (folder / ".lock").exists()
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"fingerprint": 3}', b'{"fingerprint": {"seed": 0}, "number"']
 )
 def test_a_damaged_state_is_refused(tmp_path, content):
     (tmp_path / "state.json").write_bytes(content)
-    with pytest.raises(FileFormatError, match=r"state\.json is damaged .* delete the folder"):
-        Checkpoint(tmp_path, MARK)
+    refused(tmp_path, r"state\.json cannot be read as 'secret-rl unfinished fit': .*; delete the folder and fit again")
 
 
-def test_a_state_without_its_number_is_refused(tmp_path):
-    one = Checkpoint(tmp_path, MARK)
-    one.save({"step": 1})
-    state = json.loads((tmp_path / "state.json").read_text())
-    del state["number"]
-    (tmp_path / "state.json").write_text(json.dumps(state))
-    with pytest.raises(FileFormatError, match="damaged"):
-        Checkpoint(tmp_path, MARK)
+@pytest.fixture
+def state(tmp_path):
+    """The state of an unfinished fit on disk."""
+    one = Checkpoint(tmp_path / "c", MARK)
+    one.save({"step": 1}, current={"a": torch.arange(100.0)})
+    one.close()
+    return tmp_path / "c" / "state.json"
 
 
-@pytest.mark.parametrize("damage", ["truncated", "missing"])
-def test_damaged_tensors_are_refused(tmp_path, damage):
-    Checkpoint(tmp_path, MARK).save({"step": 1}, current={"a": torch.zeros(100)})
-    [file] = tmp_path.glob("*current*")
-    file.unlink() if damage == "missing" else file.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(FileFormatError, match=rf"{file.name}.* delete the folder"):
-        Checkpoint(tmp_path, MARK).load("current")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda s: s.pop("number"), "KeyError: 'number'"),
+        (lambda s: s.update(number="2"), "'2' is not a whole number"),
+        (lambda s: s.update(number=-1), "-1 is not a whole number"),
+        (lambda s: s.pop("fingerprint"), "KeyError: 'fingerprint'"),
+        (lambda s: s.update(fingerprint=3), "TypeError: .*int"),
+        (lambda s: s.update(format="secret-rl credit model"), "it says format 'secret-rl credit model', expected"),
+        (lambda s: s.update(version=9, library="9.9"), r"version 9, .* reads 1: open it with secret-rl 9\.9"),
+    ],
+)
+def test_a_state_that_says_something_else_is_refused(state, change, reason):
+    change_json(state, change)
+    refused(state.parent, rf"state\.json cannot be read as 'secret-rl unfinished fit': .*{reason}.*; delete the folder")
+
+
+def test_a_state_that_was_changed_afterwards_is_refused(state):
+    state.write_text(state.read_text().replace('"step": 1', '"step": 2'))
+    refused(state.parent, "it does not match its checksum: it was changed after it was written; delete the folder")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("truncated", "a of shape .* does not fit its bytes 0 to 400 of 393"),
+        ("missing", "it is missing"),
+        ("flipped", "a does not match its checksum"),
+        ("another file", "it says format 'secret-rl credit model', expected \"secret-rl unfinished fit's tensors\""),
+    ],
+)
+def test_damaged_tensors_are_refused(state, damage, reason):
+    [file] = state.parent.glob("*current*")
+    content = file.read_bytes()
+    if damage == "missing":
+        file.unlink()
+    elif damage == "another file":
+        change_arrays(file, lambda about, _: about.update(format="secret-rl credit model"))
+    else:
+        file.write_bytes(content[:-7] if damage == "truncated" else content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(FileFormatError, match=rf"{file.name} cannot be read as .*: {reason}; delete the folder"):
+        Checkpoint(state.parent, MARK).load("current")
+
+
+def test_a_state_names_files_of_its_own_folder_only(tmp_path, state):
+    outside = next(state.parent.glob("*current*")).rename(tmp_path / "elsewhere.safetensors")
+    change_json(state, lambda s: s["files"].update(current="../elsewhere.safetensors"))
+    with pytest.raises(FileFormatError, match=r"c/elsewhere\.safetensors cannot be read .* it is missing"):
+        Checkpoint(state.parent, MARK).load("current")
+    assert outside.exists()
 
 
 def test_files_of_others_in_the_folder_are_left_alone(tmp_path, cues):
@@ -249,7 +411,9 @@ def test_files_of_others_in_the_folder_are_left_alone(tmp_path, cues):
     mine = {"notes.txt": b"years of work", "model.safetensors": b"a model of mine"}
     for name, content in mine.items():
         (folder / name).write_bytes(content)
-    Secret(**PLAIN).fit(cues(20), checkpoint=folder)
+    secret = Secret(**PLAIN).fit(cues(20), checkpoint=folder)
+    assert mine.items() < {path.name: path.read_bytes() for path in folder.iterdir()}.items()
+    secret.save(tmp_path / "model.safetensors")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == mine
 
 

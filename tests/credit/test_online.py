@@ -1,6 +1,5 @@
 """Credit of a step as it happens: the share that rewards of the source would give it, whoever else is asked about."""
 
-import json
 import subprocess
 import sys
 
@@ -10,8 +9,7 @@ import torch
 from gymnasium import spaces
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from safetensors import safe_open
-from safetensors.torch import save_file
+from tests.sealing import change_arrays
 
 from secret_rl.credit import NotFittedError, Secret, online
 from secret_rl.credit.attribution import attribute
@@ -265,24 +263,14 @@ def test_queries_are_saved_with_the_model(learned, tmp_path):
     assert again.step_credit(*PAIRS).tolist() == learned.step_credit(*PAIRS).tolist()
 
 
-def rewrite(path, change):
-    """Change the tensors in a model file."""
-    with safe_open(path, framework="pt") as file:
-        description = file.metadata()["secret_rl"]
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
-    assert json.loads(description)["format"]
-    change(tensors)
-    save_file(tensors, path, metadata={"secret_rl": description})
-
-
 def test_a_file_without_queries_is_read_and_asks_for_trajectories(learned, cues, tmp_path):
     path = learned.save(tmp_path / "old.safetensors")
 
-    def drop(tensors):
-        for name in [name for name in tensors if name.startswith("queries.")]:
-            del tensors[name]
+    def drop(about, arrays):
+        for name in [name for name in arrays if name.startswith("queries.")]:
+            del arrays[name]
 
-    rewrite(path, drop)
+    change_arrays(path, drop)
     old = Secret.load(path, device="cpu")
     data = cues(20)
     np.testing.assert_array_equal(old.attribute(data).weights, learned.attribute(data).weights)
@@ -293,27 +281,37 @@ def test_a_file_without_queries_is_read_and_asks_for_trajectories(learned, cues,
     assert Secret.load(tmp_path / "new.safetensors", device="cpu").queries is not None
 
 
+def queries(vectors, biases):
+    """Puts others into a file."""
+    return lambda arrays: arrays.update({"queries.vectors": np.asarray(vectors), "queries.biases": np.asarray(biases)})
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "reason"),
     [
-        lambda t: t.pop("queries.vectors"),
-        lambda t: t.pop("queries.biases"),
-        lambda t: t.update({"queries.colours": torch.zeros(3)}),
-        lambda t: t.update({"queries.vectors": torch.zeros(200, 7)}),
-        lambda t: t.update({"queries.biases": torch.zeros(3)}),
-        lambda t: t.update({"queries.vectors": torch.zeros(0, 32), "queries.biases": torch.zeros(0)}),
-        lambda t: t.update({"queries.vectors": torch.zeros(32), "queries.biases": torch.zeros(())}),
-        lambda t: t.update(
-            {"queries.vectors": torch.zeros(2, 32, dtype=torch.int64), "queries.biases": torch.zeros(2)}
+        (lambda a: a.pop("queries.vectors"), "TypeError: .*vectors"),
+        (lambda a: a.pop("queries.biases"), "TypeError: .*biases"),
+        (lambda a: a.update({"queries.colours": np.zeros(3, np.float32)}), "TypeError: .*colours"),
+        (
+            lambda a: a.update({"queries.vectors": np.zeros((200, 7), np.float32)}),
+            "shapes .*200, 7.* do not fit 32 units",
+        ),
+        (lambda a: a.update({"queries.biases": np.zeros(3, np.float32)}), r"shapes .*\(3,\)\) do not fit 32 units"),
+        (queries(np.zeros((0, 32), np.float32), np.zeros(0, np.float32)), "shapes .*0, 32.* do not fit 32 units"),
+        (queries(np.zeros(32, np.float32), np.float32(0)), r"shapes .*\(32,\), \(\)\) do not fit 32 units"),
+        (queries(np.zeros((2, 32), np.int64), np.zeros(2, np.float32)), "shapes .*2, 32.* do not fit 32 units"),
+        (queries(np.full((2, 32), np.nan, np.float32), np.zeros(2, np.float32)), "queries.vectors holds NaN"),
+        (
+            queries(np.zeros((2, 32), np.float32), np.full(2, np.inf, np.float32)),
+            "queries.biases holds NaN or infinite",
         ),
     ],
 )
-def test_queries_that_do_not_fit_the_model_are_refused(learned, tmp_path, change):
+def test_queries_that_do_not_fit_the_model_are_refused(learned, tmp_path, change, reason):
     path = learned.save(tmp_path / "model.safetensors")
-    rewrite(path, change)
-    with pytest.raises(
-        FileFormatError, match=r"model\.safetensors does not describe a credit model this library can build"
-    ):
+    change_arrays(path, lambda about, arrays: change(arrays))
+    message = rf"model\.safetensors cannot be read as 'secret-rl credit model': .*{reason}"
+    with pytest.raises(FileFormatError, match=message):
         Secret.load(path, device="cpu")
 
 

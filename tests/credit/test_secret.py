@@ -1,14 +1,17 @@
 """The front door: options checked, models saved whole, other files and other data refused."""
 
-import json
 import os
+import resource
+import time
+import tracemalloc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from safetensors import safe_open
 from safetensors.torch import save_file
+from tests.sealing import change_arrays
 
 from secret_rl.credit import NotFittedError, Secret
 from secret_rl.files import FileFormatError
@@ -22,13 +25,10 @@ def saved(learned, tmp_path):
     return learned.save(tmp_path / "model.safetensors")
 
 
-def rewrite(path, change):
-    """Change the description in a model file, and leave its weights."""
-    with safe_open(path, framework="pt") as file:
-        description = json.loads(file.metadata()["secret_rl"])
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
-    change(description, weights)
-    save_file(weights, path, metadata={"secret_rl": json.dumps(description)})
+def unreadable(reason=""):
+    """The error of a model file, its reason included."""
+    message = rf"\.safetensors cannot be read as 'secret-rl credit model': .*{reason}.*; restore it or fit again"
+    return pytest.raises(FileFormatError, match=message)
 
 
 def test_a_saved_model_comes_back_to_the_bit(learned, saved, cues):
@@ -69,11 +69,118 @@ def test_a_loaded_model_fits_anew_as_the_one_that_was_saved_would(tmp_path, cues
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
-@pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
-def test_truncated_models_are_refused(saved, keep):
+@pytest.mark.parametrize(
+    ("keep", "reason"),
+    [(keep, f"it has {keep} bytes and is not a whole safetensors file") for keep in (0, 4, 8, 100)]
+    + [(-1, "does not fit its bytes")],
+)
+def test_truncated_models_are_refused(saved, keep, reason):
     saved.write_bytes(saved.read_bytes()[:keep])
-    with pytest.raises(FileFormatError, match=r"model\.safetensors is not a readable safetensors file .* damaged"):
+    with unreadable(reason):
         Secret.load(saved)
+
+
+def test_bytes_after_the_end_are_refused(saved):
+    saved.write_bytes(saved.read_bytes() + b"more")
+    with unreadable("4 bytes follow its last array"):
+        Secret.load(saved)
+
+
+def test_every_flipped_bit_is_refused(saved):
+    """Also in the padding of the header, which says nothing: the file is not what was written."""
+    whole = saved.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    rng = np.random.default_rng(0)
+    positions = [*rng.integers(8 * header, size=100), *rng.integers(8 * header, 8 * len(whole), size=100)]
+    accepted = []
+    for position in [*positions, *range(64), 8 * len(whole) - 1]:
+        byte, bit = divmod(int(position), 8)
+        saved.write_bytes(whole[:byte] + bytes([whole[byte] ^ 1 << bit]) + whole[byte + 1 :])
+        try:
+            Secret.load(saved, device="cpu")
+        except FileFormatError as refused:
+            assert "model.safetensors cannot be read" in str(refused)
+        else:
+            accepted.append((byte, bit, whole[max(0, byte - 40) : byte + 10]))
+    assert not accepted
+    saved.write_bytes(whole)
+    Secret.load(saved, device="cpu")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["head.weight", "queries.biases"])
+def test_weights_that_are_not_finite_are_neither_loaded_nor_saved(learned, saved, name, value):
+    change_arrays(saved, lambda about, arrays: arrays[name].reshape(-1)[1:2].fill(value))
+    with unreadable(f"{name} holds NaN or infinite numbers"):
+        Secret.load(saved, device="cpu")
+
+    learned.save(saved)
+    before = saved.read_bytes()
+    broken = Secret.load(saved, device="cpu")
+    tensors = broken.model.state_dict() | {"queries.biases": broken.queries.biases}
+    tensors[name].view(-1)[1] = value
+    for path in (saved, saved.with_name("new.safetensors")):
+        with pytest.raises(ValueError, match=f"{name} holds NaN or infinite numbers: .*{path.name} is not written"):
+            broken.save(path)
+    assert {path.name: path.read_bytes() for path in saved.parent.iterdir()} == {saved.name: before}
+
+
+BOX = {"type": "Box", "low": 0, "high": 1, "dtype": "uint8"}
+HUGE = {
+    "units": lambda about: about["model"].update(units=10**6),
+    "far more units": lambda about: about["model"].update(units=2**62),
+    "filters": lambda about: about["model"].update(filters=[1] * 100_000),
+    "wide filters": lambda about: about["model"].update(filters=[10**9] * 16),
+    "symbols": lambda about: about["observation_space"].update(n=2**31 - 1),
+    "actions": lambda about: about["action_space"].update(n=2**31 - 1),
+    "picture": lambda about: about.update(observation_space={**BOX, "shape": [1 << 15, 1 << 15]}),
+    "picture of filters": lambda about: (
+        about.update(observation_space={**BOX, "shape": [1 << 15, 1 << 15]}),
+        about["model"].update(filters=[10**9] * 16),
+    ),
+    "vector": lambda about: about.update(action_space={**BOX, "shape": [1 << 15, 1 << 15]}),
+    "choices": lambda about: about.update(observation_space=choices([2] * 100_000)),
+    "choices of actions": lambda about: about.update(action_space=choices([2] * 100_000)),
+    "large choices": lambda about: about.update(action_space=choices([2**31 - 1] * 3)),
+    "switches": lambda about: about.update(action_space={"type": "MultiBinary", "n": [2**31 - 1] * 3}),
+    "many spaces": lambda about: about.update(observation_space=tuple_of([choices([2])] * 20_000)),
+    "deep spaces": lambda about: about.update(observation_space=nested(900)),
+    "deeper spaces": lambda about: about.update(action_space=nested(20_000)),
+    "seed": lambda about: about.update(seed=10**4000),
+}  # fmt: skip
+
+
+def choices(sizes):
+    return {"type": "MultiDiscrete", "nvec": sizes, "start": [0] * len(sizes), "dtype": "int64"}
+
+
+def tuple_of(parts):
+    return {"type": "Tuple", "spaces": parts}
+
+
+def nested(depth):
+    space = choices([2])
+    for _ in range(depth):
+        space = tuple_of([space])
+    return space
+
+
+@pytest.mark.parametrize("size", HUGE)
+def test_small_files_that_ask_for_huge_models_are_refused_in_little_memory(saved, size):
+    Secret.load(saved, device="cpu")  # imports what it needs
+    change_arrays(saved, lambda about, arrays: HUGE[size](about))
+    assert saved.stat().st_size < 4 << 20
+    resident, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    tracemalloc.start()
+    try:
+        with unreadable():
+            Secret.load(saved, device="cpu")
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert time.perf_counter() - started < 5
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident) << 10  # tensors, too
+    assert grown < 64 << 20
 
 
 def test_random_bytes_are_refused(tmp_path):
@@ -81,19 +188,26 @@ def test_random_bytes_are_refused(tmp_path):
     for number in range(50):
         path = tmp_path / f"{number}.safetensors"
         path.write_bytes(rng.bytes(int(rng.integers(1, 3000))))
-        with pytest.raises(FileFormatError, match=f"{number}.safetensors is not a readable safetensors file"):
+        with unreadable("not a whole safetensors file"):
             Secret.load(path)
 
 
 def test_safetensors_of_something_else_are_refused(tmp_path):
     path = tmp_path / "other.safetensors"
-    for metadata in (None, {"format": "pt"}, {"secret_rl": "null"}, {"secret_rl": "[]"}, {"secret_rl": "{}"}):
-        save_file({"layer.weight": torch.zeros(3)}, path, metadata=metadata)
-        with pytest.raises(FileFormatError, match=r"other\.safetensors is a safetensors file, but no credit model"):
-            Secret.load(path)
-    save_file({"layer.weight": torch.zeros(3)}, path, metadata={"secret_rl": "not JSON"})
-    with pytest.raises(FileFormatError, match=r"other\.safetensors"):
-        Secret.load(path)
+    others = {
+        None: "it is a safetensors file of something else",
+        "null": "it says format 'NoneType'",
+        "[]": "it says format 'list'",
+        "{}": "it says format None, expected 'secret-rl credit model'",
+        "not JSON": "JSONDecodeError",
+        '{"format": NaN}': "it holds the number NaN",
+    }
+    for description, reason in others.items():
+        for metadata in ({}, {"format": "pt"}):
+            metadata = metadata if description is None else {**metadata, "secret_rl": description}
+            save_file({"layer.weight": torch.zeros(3)}, path, metadata=metadata or None)
+            with unreadable(reason):
+                Secret.load(path)
 
 
 def wider(description, weights):
@@ -133,29 +247,51 @@ def missing_weights(description, weights):
 
 
 def extra_weights(description, weights):
-    weights["second_head.bias"] = torch.zeros(3)
+    weights["second_head.bias"] = np.zeros(3, np.float32)
 
 
-DAMAGES = [
-    wider, other_space, unknown_space, unknown_option, bad_option, no_report, no_seed, options_as_list,
-    missing_weights, extra_weights,
-]  # fmt: skip
+def other_shape(description, weights):
+    weights["head.bias"] = np.zeros(4, np.float32)
+
+
+def other_dtype(description, weights):
+    weights["head.bias"] = np.zeros(3, np.float64)
+
+
+DAMAGES = {
+    wider: "it does not describe its own weights: ",
+    other_space: r"its own weights: observation_encoder.1.weight is \(\(4, 32\), .*, not \(\(9, 32\), ",
+    unknown_space: "KeyError: 'Nonsense'",
+    unknown_option: "TypeError: unknown option layers",
+    bad_option: "validation must lie between 0 and 1, got 2",
+    no_report: "KeyError: 'report'",
+    no_seed: "KeyError: 'seed'",
+    options_as_list: "TypeError: 'list' object is not a mapping",
+    missing_weights: "its own weights: head.bias is None, not ",
+    extra_weights: "its own weights: second_head.bias is .*, not None",
+    other_shape: r"its own weights: head.bias is \(\(4,\), torch.float32\), not \(\(3,\), torch.float32\)",
+    other_dtype: r"its own weights: head.bias is \(\(3,\), torch.float64\), not \(\(3,\), torch.float32\)",
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_descriptions_that_do_not_match_the_weights_are_refused(saved, damage):
-    rewrite(saved, damage)
-    with pytest.raises(
-        FileFormatError, match=r"model\.safetensors does not describe a credit model this library can build"
-    ):
+    change_arrays(saved, damage)
+    with unreadable(DAMAGES[damage]):
+        Secret.load(saved)
+
+
+def test_descriptions_that_were_changed_afterwards_are_refused(saved):
+    whole = saved.read_bytes()
+    assert whole.count(rb"\"seed\": 0") == 1
+    saved.write_bytes(whole.replace(rb"\"seed\": 0", rb"\"seed\": 1"))
+    with unreadable("it does not match its checksum: it was changed after it was written"):
         Secret.load(saved)
 
 
 def test_other_versions_are_refused_by_number(saved):
-    rewrite(saved, lambda description, weights: description.update(version=99, library="9.9"))
-    with pytest.raises(
-        FileFormatError, match=r"has format version 99, this library reads 1: open it with secret-rl 9\.9"
-    ):
+    change_arrays(saved, lambda description, weights: description.update(version=99, library="9.9"))
+    with unreadable(r"has format version 99, this library reads 1: open it with secret-rl 9\.9"):
         Secret.load(saved)
 
 
@@ -165,18 +301,35 @@ def test_missing_files_are_named(tmp_path):
             Secret.load(path)
 
 
-@pytest.mark.parametrize("existing", [True, False])
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(learned, tmp_path, monkeypatch, existing):
-    path = tmp_path / "model.safetensors"
-    before = {path.name: learned.save(path).read_bytes()} if existing else {}
+@contextmanager
+def full_at_the_end():
+    """The disk is found to be full when the file is synchronised."""
 
-    def no_space_left(tensors, filename, metadata=None):
-        with open(filename, "wb") as file:  # noqa: PTH123  any path-like
-            file.write(b"half of it")
+    def no_space_left(file):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("safetensors.torch.save_file", no_space_left)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", no_space_left)
+        yield "No space"
+
+
+@contextmanager
+def full_in_the_middle():
+    """No file gets larger than 4096 bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        yield "File too large"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("full", [full_at_the_end, full_in_the_middle])
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(learned, tmp_path, existing, full):
+    path = tmp_path / "model.safetensors"
+    before = {path.name: learned.save(path).read_bytes()} if existing else {}
+    with full() as message, pytest.raises(OSError, match=message):
         learned.save(path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
@@ -266,8 +419,8 @@ def test_unknown_options_are_refused_by_name():
     [
         ("units", 15, "even number of at least 2, got 15"),
         ("units", 0, "even number of at least 2, got 0"),
-        ("filters", (), "at least one positive number"),
-        ("filters", (4, 0), "at least one positive number"),
+        ("filters", (), "filters must hold 1 to 16 positive numbers"),
+        ("filters", (4, 0), "filters must hold 1 to 16 positive numbers"),
         ("dropout_dense", 1.0, "dropout_dense must lie in"),
         ("dropout_block", -0.1, "dropout_block must lie in"),
         ("dropout_attention", 2, "dropout_attention must lie in"),

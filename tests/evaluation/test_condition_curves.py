@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from tests.sealing import change_arrays
 
 from secret_rl.evaluation import LearningCurves
+from secret_rl.files import FileFormatError
 
 SHAPE = (2, 3, 4)
 
@@ -64,29 +68,32 @@ def test_nothing_can_be_changed_afterwards():
         curves.returns = {}
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".json"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_round_trip_changes_no_bit(tmp_path, suffix, dtype):
+def test_a_round_trip_changes_no_bit(tmp_path, dtype):
     for number, curves in enumerate([everything(dtype), LearningCurves({"only": numbers(2, dtype)})]):
-        path = curves.save(tmp_path / "deep" / f"{number}{suffix}")
+        path = curves.save(tmp_path / "deep" / f"{number}.safetensors")
         assert_same(LearningCurves.load(path), curves)
-    assert sorted(p.name for p in path.parent.iterdir()) == [f"0{suffix}", f"1{suffix}"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["0.safetensors", "1.safetensors"]
     assert_same(pickle.loads(pickle.dumps(curves)), curves)  # other processes may be handed one
 
 
 @given(
-    arrays(np.float64, st.tuples(*[st.integers(1, 3)] * 3), elements=st.floats(allow_nan=False, allow_infinity=False))
+    arrays(np.float64, st.tuples(*[st.integers(1, 3)] * 3), elements=st.floats(allow_nan=False, allow_infinity=False)),
+    st.text(min_size=1).filter(lambda name: name.strip() and name.isprintable()),
 )
-def test_any_finite_returns_survive_json(tmp_path_factory, returns):
-    path = tmp_path_factory.mktemp("any") / "curves.json"
-    np.testing.assert_array_equal(LearningCurves.load(LearningCurves({"x": returns}).save(path))["x"], returns)
+def test_any_finite_returns_and_names_survive(tmp_path_factory, returns, name):
+    path = tmp_path_factory.mktemp("any") / "curves.safetensors"
+    again = LearningCurves.load(LearningCurves({name: returns}).save(path))
+    assert again.names == (name,) and again[name].tobytes() == returns.tobytes()
 
 
-def test_json_holds_plain_numbers(tmp_path):
-    content = json.loads(everything().save(tmp_path / "curves.json").read_text())
-    assert content["names"] == ["none", "pending, n=100"]
-    assert content["returns"] == [numbers(0).tolist(), numbers(1).tolist()]
-    assert content["optimal"] == [0.9, 0.8]
+def test_other_tools_read_the_arrays(tmp_path):
+    path = everything().save(tmp_path / "curves.safetensors")
+    found = load_file(path)
+    np.testing.assert_array_equal(found["returns"], [numbers(0), numbers(1)])
+    np.testing.assert_array_equal(found["optimal"], [0.9, 0.8])
+    with safe_open(path, framework="np") as file:
+        assert json.loads(file.metadata()["secret_rl"])["names"] == ["none", "pending, n=100"]
 
 
 def test_the_table_has_a_row_for_each_episode(tmp_path):
@@ -103,9 +110,8 @@ def test_the_table_has_a_row_for_each_episode(tmp_path):
     assert plain == ["condition,maze,seed,episode,return", "a,0,0,0,0.5"]
 
 
-@pytest.mark.parametrize("name", ["curves.npz", "curves.json"])
-def test_a_failed_write_leaves_the_old_file(tmp_path, name, monkeypatch):
-    path = everything().save(tmp_path / name)
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = everything().save(tmp_path / "curves.safetensors")
     before = path.read_bytes()
 
     def fail(*_):
@@ -115,7 +121,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, name, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         LearningCurves({"other": numbers(3)}).save(path)
     assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == [name]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
@@ -152,20 +158,61 @@ def test_bad_curves_are_refused(how, message):
 def test_unknown_conditions_and_files_are_refused(tmp_path):
     with pytest.raises(KeyError, match="no condition 'value': these curves are of 'none', 'pending, n=100'"):
         everything()["value"]
-    with pytest.raises(ValueError, match="curves.pkl ends in '.pkl', expected '.npz' or '.json'"):
-        everything().save(tmp_path / "curves.pkl")
+    for suffix in (".pkl", ".npz", ".json"):
+        said = f"curves{suffix} ends in '{suffix}', expected '.safetensors'"
+        with pytest.raises(ValueError, match=said):
+            everything().save(tmp_path / f"curves{suffix}")
     with pytest.raises(FileNotFoundError):
-        LearningCurves.load(tmp_path / "nowhere.npz")
-    np.savez(tmp_path / "other.npz", format=np.array("something else"))
-    with pytest.raises(ValueError, match="other.npz cannot be read as learning curves: format 'something else'"):
-        LearningCurves.load(tmp_path / "other.npz")
+        LearningCurves.load(tmp_path / "nowhere.safetensors")
+    cannot = "cannot be read as 'secret-rl learning curves': "
+    save_file({"returns": numbers()}, tmp_path / "other.safetensors")
+    with pytest.raises(FileFormatError, match=f"other.safetensors {cannot}it is a safetensors file of something else"):
+        LearningCurves.load(tmp_path / "other.safetensors")
     np.savez(tmp_path / "pickle.npz", format=np.array(_Trap(), dtype=object))
-    with pytest.raises(ValueError, match="cannot be read as learning curves"):
-        LearningCurves.load(tmp_path / "pickle.npz")
+    (tmp_path / "pickle").write_bytes(pickle.dumps(_Trap()))
+    for name in ("pickle.npz", "pickle"):
+        with pytest.raises(FileFormatError, match=f"{name} {cannot}"):
+            LearningCurves.load(tmp_path / name)
     assert not _Trap.sprung
-    (tmp_path / "cut.json").write_text(everything().save(tmp_path / "a.json").read_text()[:-50])
-    with pytest.raises(ValueError, match="cut.json cannot be read as learning curves"):
-        LearningCurves.load(tmp_path / "cut.json")
+    path = everything().save(tmp_path / "cut.safetensors")
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(FileFormatError, match=f"cut.safetensors {cannot}.*does not fit its bytes"):
+        LearningCurves.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda about, arrays: about.update(format="something else"), "it says format 'something else'"),
+        (lambda about, arrays: about.update(version=2), "it has format version 2"),
+        (lambda about, arrays: about.pop("names"), "names"),
+        (lambda about, arrays: about.update(names=["only"]), "argument 2 is longer"),
+        (lambda about, arrays: about.update(names=["a", "b\n"]), "a condition needs a printable name"),
+        (lambda about, arrays: about.update(names=[3, 4]), "a condition needs a printable name, got 3"),
+        (lambda about, arrays: arrays.pop("returns"), "returns"),
+        (lambda about, arrays: arrays.update(extra=arrays["returns"]), "extra"),
+        (lambda about, arrays: arrays.update(returns=arrays["returns"] * np.inf), "returns holds NaN or infinite"),
+        (lambda about, arrays: arrays.update(lengths=np.zeros((2, *SHAPE), int)), "lengths of 'none' must be whole"),
+        (lambda about, arrays: arrays.update(optimal=np.zeros(3)), r"optimal has shape \(3,\)"),
+    ],
+)
+def test_files_that_were_tampered_with_are_refused(tmp_path, change, said):
+    """Also where the checksum is made to match."""
+    path = change_arrays(everything().save(tmp_path / "curves.safetensors"), change)
+    cannot = "curves.safetensors cannot be read as 'secret-rl learning curves': "
+    with pytest.raises(FileFormatError, match=f"{cannot}.*{said}"):
+        LearningCurves.load(path)
+
+
+def test_files_that_were_damaged_are_refused(tmp_path):
+    path = everything().save(tmp_path / "curves.safetensors")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(FileFormatError, match="returns does not match its checksum"):
+        LearningCurves.load(path)
+    path.write_bytes(content.replace(b"pending, n=100", b"pending, n=101"))
+    with pytest.raises(FileFormatError, match="it does not match its checksum"):
+        LearningCurves.load(path)
 
 
 class _Trap:

@@ -14,7 +14,9 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from tests.sealing import change_arrays
 
 import secret_rl as srl
 from secret_rl.agents.q_learning import PlainRun
@@ -371,17 +373,6 @@ def test_a_path_is_enough(tmp_path):
         LearnedPotential.load(tmp_path / "nothing")
 
 
-def rewritten(path, change, weights=lambda tensors: tensors):
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        about = json.loads(file.metadata()["secret_rl"])
-    change(about)
-    other = path.with_name("other.safetensors")
-    save_file(weights(load_file(path)), other, metadata={"secret_rl": json.dumps(about)})
-    return other
-
-
 def nested(depth):
     spec = {"type": "Discrete", "n": 2, "start": 0, "dtype": "int64"}
     for _ in range(depth):
@@ -393,44 +384,77 @@ def nested(depth):
     ("change", "said"),
     [
         (lambda about: about.update(format="another"), "says format 'another'"),
-        (lambda about: about.update(version=99, library="9.9"), "version 99.*secret-rl 9.9"),
+        (lambda about: about.update(version=99), "version 99, this library reads 1"),
         (lambda about: about.pop("low"), "low"),
         (lambda about: about.update(high="much"), "'much' is not a finite number"),
-        (lambda about: about.update(high=float("nan")), "nan is not a finite number"),
+        (lambda about: about.update(high=10**400), "too large"),
         (lambda about: about.update(low=1.0), "range"),
         (lambda about: about.update(threshold=1.5), "range"),
         (lambda about: about.update(units=10**9), "size mismatch|shape"),
-        (lambda about: about.update(units=10**30), "not a size"),
-        (lambda about: about.update(units=-3), "not a size"),
-        (lambda about: about.update(report={"visits": 1}), "LearningReport"),
-        (lambda about: about["observation_space"].update(shape=[10**6, 10**6]), "claims observations of shape"),
+        (lambda about: about.update(units=10**30), "not a whole number from 0 to"),
+        (lambda about: about.update(units=-3), "-3 is not a whole number from 0 to"),
+        (lambda about: about.update(report={"visits": 1}), "distinct"),
+        (lambda about: about["report"].update(visits=0.5), "0.5 is not a whole number"),
+        (lambda about: about["report"].update(error="none"), "'none' is not a finite number"),
+        (lambda about: about["report"].update(other=1), "LearningReport"),
+        (lambda about: about.update(reward_bound="much"), "'much' is not a finite number"),
+        (
+            lambda about: about["observation_space"].update(shape=[10**6, 10**6]),
+            "describes a space of 1 parts and 8,000,000,000,000 bytes",
+        ),
         (lambda about: about["observation_space"].update(type="Nonsense"), "unknown space type"),
-        (lambda about: about.update(observation_space=nested(400)), "learned potential"),
-        (lambda about: about.update(observation_space={"type": "MultiBinary", "n": 10**12}), "is not a size"),
-        (lambda about: about.update(observation_space=3), "learned potential"),
+        (lambda about: about.update(observation_space=nested(400)), ""),
+        (
+            lambda about: about.update(observation_space={"type": "MultiBinary", "n": 10**12}),
+            "is not a whole number from 0 to",
+        ),
+        (lambda about: about.update(observation_space=3), ""),
     ],
 )
 def test_files_that_were_tampered_with_are_refused(tmp_path, change, said):
+    """Also where the checksum is made to match."""
     path = maze_potential().save(tmp_path / "p.safetensors")
-    with pytest.raises(FileFormatError, match=said):
-        LearnedPotential.load(rewritten(path, change))
+    cannot = "p.safetensors cannot be read as 'secret-rl learned potential': "
+    with pytest.raises(FileFormatError, match=f"{cannot}.*{said}"):
+        LearnedPotential.load(change_arrays(path, lambda about, arrays: change(about)))
+
+
+def test_a_range_that_is_none_is_refused(tmp_path):
+    path = maze_potential().save(tmp_path / "p.safetensors")
+    content = path.read_bytes()
+    high = f'\\"high\\": {json.dumps(maze_potential().high)}'.encode()
+    assert content.count(high) == 1
+    path.write_bytes(content.replace(high, b'\\"high\\": NaN'.ljust(len(high))))
+    with pytest.raises(FileFormatError, match="it holds the number NaN"):
+        LearnedPotential.load(path)
 
 
 def test_weights_that_were_tampered_with_are_refused(tmp_path):
-    path = maze_potential().save(tmp_path / "p.safetensors")
-    spoiled = lambda change: rewritten(path, lambda about: None, lambda tensors: change(dict(tensors)))  # noqa: E731
+    path, other = maze_potential().save(tmp_path / "p.safetensors"), tmp_path / "other.safetensors"
     name = "head.0.bias"
     for change, said in (
-        (lambda tensors: {**tensors, name: tensors[name] * float("nan")}, "not finite"),
-        (lambda tensors: {**tensors, name: tensors[name].int()}, "not finite numbers"),
-        (lambda tensors: {**tensors, name: tensors[name][:3].clone()}, "size mismatch"),
-        (lambda tensors: {key: value for key, value in tensors.items() if key != name}, "Missing key"),
+        (lambda weights: weights.update({name: weights[name] * np.nan}), f"{name} holds NaN or infinite numbers"),
+        (lambda weights: weights.update({name: weights[name].astype(np.int32)}), f"{name} are torch.int32, expected"),
+        (lambda weights: weights.update({name: weights[name].astype(np.float32)}), "are torch.float32, expected"),
+        (lambda weights: weights.update({name: weights[name][:3]}), "size mismatch"),
+        (lambda weights: weights.pop(name), "Missing key"),
+        (lambda weights: weights.update(extra=weights[name]), "Unexpected key"),
     ):
+        change_arrays(path, lambda about, arrays: change(arrays), other)  # noqa: B023  called at once
         with pytest.raises(FileFormatError, match=said):
-            LearnedPotential.load(spoiled(change))
+            LearnedPotential.load(other)
     save_file(load_file(path), tmp_path / "bare.safetensors")
-    with pytest.raises(FileFormatError, match="says format 'NoneType'"):
+    with pytest.raises(FileFormatError, match="it is a safetensors file of something else"):
         LearnedPotential.load(tmp_path / "bare.safetensors")
+    content = path.read_bytes()
+    other.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(FileFormatError, match="does not match its checksum"):
+        LearnedPotential.load(other)
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["secret_rl"])
+    save_file(load_file(path), other, metadata={"secret_rl": json.dumps({**about, "low": -1.0})})
+    with pytest.raises(FileFormatError, match="it does not match its checksum"):
+        LearnedPotential.load(other)
 
 
 def test_other_observations_are_refused():

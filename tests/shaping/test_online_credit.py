@@ -11,6 +11,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.sealing import change_json
 
 import secret_rl as srl
 from secret_rl.agents import QLearning
@@ -516,50 +517,88 @@ def test_options_come_back_from_a_file(tmp_path):
         OnlineCredit(credit, observation=lambda observation, info: observation).save(tmp_path / "no.json")
 
 
-GOOD = {"format": "secret-rl online credit", "version": 1, "options": OnlineCredit(Says(1)).options}
+CANNOT = r"online\.json cannot be read as 'secret-rl online credit': "
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("change", "message"),
     [
-        b"",
-        b"{",
-        b"\xff\xfe\x00",
-        b"[]",
-        b"3",
-        b"null",
-        b"[" * 100_000,
-        json.dumps({}).encode(),
-        json.dumps({**GOOD, "format": "secret-rl table potential"}).encode(),
-        json.dumps({**GOOD, "version": 2}).encode(),
-        json.dumps({**GOOD, "options": None}).encode(),
-        json.dumps({**GOOD, "options": [1]}).encode(),
+        ({"format": "secret-rl table potential"}, "it says format 'secret-rl table potential'"),
+        ({"version": 2}, "it has format version 2, this library reads 1"),
+        ({"version": None}, "it has format version None"),
+        ({"options": None}, "not iterable"),
+        ({"options": [1]}, r"it has the options \[1\]"),
+        ({"options": {"threshold": 0.2}}, "it has the options"),
+        ({"observation": "os.system"}, ""),
         *(
-            json.dumps({**GOOD, "options": {**GOOD["options"], **change}}).encode()
-            for change in (
-                {"layers": 3},
-                {"secret": None},
-                {"observation": "os.system"},
-                {"threshold": "0.1"},
-                {"threshold": None},
-                {"scale": float("nan")},
-                {"scale": 10**400},
-                {"reward": float("inf")},
-                {"reward": [1]},
-                {"cap": 2},
-                {"cap": True},
-                {"reset_on_reward": "no"},
+            ({"options": {**OnlineCredit(Says(1)).options, **change}}, message)
+            for change, message in (
+                ({"layers": 3}, "it has the options .*'layers'"),
+                ({"secret": None}, "it has the options .*'secret'"),
+                ({"observation": "os.system"}, "it has the options .*'observation'"),
+                ({"threshold": "0.1"}, "'0.1' is not a finite number"),
+                ({"threshold": None}, "None is not a finite number"),
+                ({"scale": 10**400}, "too large"),
+                ({"reward": [1]}, r"\[1\] is not a finite number"),
+                ({"reward": -1}, "reward must be a positive number"),
+                ({"cap": 2}, "cap must lie"),
+                ({"cap": True}, "True is not a finite number"),
+                ({"reset_on_reward": "no"}, "reset_on_reward is 'no'"),
+                ({"reset_on_reward": 1}, "reset_on_reward is 1"),
             )
         ),
-        json.dumps(GOOD).encode()[:-9],
-        json.dumps({**GOOD, "options": {"threshold": 0.2}}).encode(),
     ],
+)
+def test_tampered_files_are_refused(tmp_path, change, message):
+    """Also where the checksum is made to match."""
+    path = OnlineCredit(Says(1.0)).save(tmp_path / "online.json")
+    change_json(path, lambda content: content.update(change))
+    with pytest.raises(FileFormatError, match=CANNOT + f".*{message}"):
+        OnlineCredit.load(path, Says(1.0))
+
+
+@pytest.mark.parametrize("entry", ["options", "observation"])
+def test_files_that_lack_an_entry_are_refused(tmp_path, entry):
+    path = OnlineCredit(Says(1.0)).save(tmp_path / "online.json")
+    change_json(path, lambda content: content.pop(entry))
+    with pytest.raises(FileFormatError, match=CANNOT + f".*{entry}"):
+        OnlineCredit.load(path, Says(1.0))
+
+
+@pytest.mark.parametrize(("name", "number"), [("scale", "NaN"), ("reward", "Infinity"), ("cap", "-Infinity")])
+def test_numbers_that_are_none_are_refused(tmp_path, name, number):
+    path = OnlineCredit(Says(1.0)).save(tmp_path / "online.json")
+    content = json.loads(path.read_text())
+    content["options"][name] = float(number)
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileFormatError, match=CANNOT + f"it holds the number {number}"):
+        OnlineCredit.load(path, Says(1.0))
+
+
+def test_what_was_changed_by_accident_is_refused(tmp_path):
+    path = OnlineCredit(Says(1.0)).save(tmp_path / "online.json")
+    path.write_text(path.read_text().replace("0.95", "0.85"))
+    with pytest.raises(FileFormatError, match=CANNOT + "it does not match its checksum"):
+        OnlineCredit.load(path, Says(1.0))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe\x00", b"[]", b"3", b"null", b"[" * 100_000, b"{}", b"1" * 5000]
 )
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "online.json"
     path.write_bytes(content)
-    with pytest.raises(FileFormatError, match=r"online\.json cannot be read as online credit"):
+    with pytest.raises(FileFormatError, match=CANNOT):
         OnlineCredit.load(path, Says(1.0))
+
+
+def test_every_truncated_file_is_refused(tmp_path):
+    path = OnlineCredit(Says(1.0)).save(tmp_path / "online.json")
+    whole = path.read_bytes()
+    for length in range(len(whole) - 1):  # the last one is a line break
+        path.write_bytes(whole[:length])
+        with pytest.raises(FileFormatError, match=CANNOT):
+            OnlineCredit.load(path, Says(1.0))
 
 
 def test_missing_and_other_potentials_files_are_named(tmp_path):

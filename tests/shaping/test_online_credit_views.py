@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from tests.sealing import change_json
 
 import secret_rl as srl
 from secret_rl.agents import QLearning
@@ -146,11 +147,26 @@ def test_own_views_come_back_from_a_file(tmp_path):
     np.testing.assert_array_equal(*seen)
     content = json.loads(path.read_text())
     assert content["observation"] == {"kind": "CenteredView", "window": 3, "channel": 0, "key": None}
-    assert content["version"] == 2, "older readers are not to take it for one without a view"
-    for broken in ({"kind": "Fog"}, {"kind": "CenteredView", "window": 4}, {"kind": []}, None, 3, {"window": 3}):
-        path.write_text(json.dumps({**content, "observation": broken}))
-        with pytest.raises(FileFormatError, match=r"online\.json cannot be read as online credit"):
+    assert content["version"] == 1
+    cannot = r"online\.json cannot be read as 'secret-rl online credit': "
+    for broken in ({"kind": "Fog"}, {"kind": "CenteredView", "window": 4}, {"kind": []}, 3, {"window": 3}, [], ""):
+        change_json(path, lambda content: content.update(observation=broken))  # noqa: B023  called at once
+        with pytest.raises(FileFormatError, match=cannot):
             OnlineCredit.load(path, credit)
+    path.write_text(json.dumps({**content, "observation": None}))
+    with pytest.raises(FileFormatError, match=cannot + "it does not match its checksum"):
+        OnlineCredit.load(path, credit)  # a view that was lost is not no view
+
+
+def test_no_view_comes_back_as_none(tmp_path):
+    path = plain().save(tmp_path / "online.json")
+    assert json.loads(path.read_text())["observation"] is None
+    potential = OnlineCredit.load(path, CropCredit())
+    seen = [
+        play(VectorPotentialShaping(TriggersVectorEnv(3, **MAZE), one, 0.9), 30, MODES[0])[0]
+        for one in (potential, plain())
+    ]
+    np.testing.assert_array_equal(*seen)
 
 
 @dataclass(frozen=True)

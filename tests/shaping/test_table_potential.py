@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sealing import change_json
 
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.files import FileFormatError
@@ -186,8 +187,7 @@ def test_other_bad_arguments_are_named():
 
 
 def good_file(tmp_path):
-    path = TablePotential({(1, 2): 0.5, "a": 1.0}, state=Cells(2)).save(tmp_path / "good.json")
-    return json.loads(path.read_text())
+    return TablePotential({(1, 2): 0.5, "a": 1.0}, state=Cells(2)).save(tmp_path / "bad.json")
 
 
 @pytest.mark.parametrize(
@@ -195,18 +195,19 @@ def good_file(tmp_path):
     [
         ({"format": "something else"}, "it says format 'something else', expected 'secret-rl table potential'"),
         ({"version": 2, "library": "9.1"}, "format version 2, this library reads 1: open it with secret-rl 9.1"),
-        ({"values": [0.5]}, "one value for each state"),
-        ({"values": {"0": 1, "1": 2}}, "one value for each state"),
-        ({"values": [0.5, "1"]}, "value of state 'a' is '1'"),
-        ({"values": [0.5, True]}, "value of state 'a' is True"),
-        ({"values": [float("nan"), 1]}, r"value of state \(1, 2\) is nan"),
-        ({"values": [float("inf"), 1]}, r"value of state \(1, 2\) is inf"),
+        ({"values": [0.5]}, r"zip\(\) argument 2 is shorter"),
+        ({"values": [0.5, 1.0, 1.5]}, r"zip\(\) argument 2 is longer"),
+        ({"values": {"0": 1, "1": 2}}, "'0' is not a finite number"),
+        ({"values": 3}, "not iterable"),
+        ({"values": [0.5, "1"]}, "'1' is not a finite number"),
+        ({"values": [0.5, True]}, "True is not a finite number"),
+        ({"values": [0.5, None]}, "None is not a finite number"),
         ({"values": [10**400, 1]}, "too large"),
         ({"states": ["a", "a"]}, "names a state twice"),
         ({"states": ["a", {"__reduce__": "os.system"}]}, "is not a state"),
         ({"states": ["a", {"bytes": "zz"}]}, "non-hexadecimal"),
         ({"states": ["a", {"bytes": 4}]}, "is not a state"),
-        ({"states": ["a", float("nan")]}, "is not a state"),
+        ({"states": ["a", {"float": "nan"}]}, "is not a state"),
         ({"states": [], "values": []}, "holds no state"),
         ({"state": {"kind": "os.system", "name": "true"}}, "unknown source of states"),
         ({"state": 3}, "unknown source of states 3"),
@@ -216,9 +217,41 @@ def good_file(tmp_path):
     ],
 )
 def test_files_that_were_tampered_with_are_refused(tmp_path, change, message):
-    path = tmp_path / "bad.json"
-    path.write_text(json.dumps({**good_file(tmp_path), **change}))
-    with pytest.raises(FileFormatError, match=f"bad.json cannot be read as a potential.*{message}"):
+    """Also where the checksum is made to match."""
+    path = change_json(good_file(tmp_path), lambda content: content.update(change))
+    with pytest.raises(FileFormatError, match=f"bad.json cannot be read as 'secret-rl table potential': .*{message}"):
+        TablePotential.load(path)
+
+
+@pytest.mark.parametrize("missing", ["states", "values", "format", "version", "crc32"])
+def test_files_that_lack_something_are_refused(tmp_path, missing):
+    path = good_file(tmp_path)
+    if missing == "crc32":
+        path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != missing}))
+    else:
+        change_json(path, lambda content: content.pop(missing))
+    with pytest.raises(FileFormatError, match="bad.json cannot be read as 'secret-rl table potential'"):
+        TablePotential.load(path)
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("entry", ["states", "values"])
+def test_numbers_that_are_none_are_refused(tmp_path, name, entry):
+    path = good_file(tmp_path)
+    content = json.loads(path.read_text())
+    content[entry][1] = float(name)
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileFormatError, match=f"bad.json cannot be read .*it holds the number {name}"):
+        TablePotential.load(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"values": [0.5, 2.0]}, {"states": [[1, 3], "a"]}, {"reward_bound": 3.0}, {"crc32": 0}, {"extra": 1}]
+)
+def test_what_was_changed_by_accident_is_refused(tmp_path, change):
+    path = good_file(tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(FileFormatError, match="bad.json cannot be read .*does not match its checksum"):
         TablePotential.load(path)
 
 
@@ -230,7 +263,7 @@ def test_files_that_were_tampered_with_are_refused(tmp_path, change, message):
 def test_files_of_anything_else_are_refused(tmp_path, content):
     path = tmp_path / "bad.json"
     path.write_bytes(content)
-    with pytest.raises(FileFormatError, match="bad.json cannot be read as a potential"):
+    with pytest.raises(FileFormatError, match="bad.json cannot be read as 'secret-rl table potential'"):
         TablePotential.load(path)
 
 

@@ -9,12 +9,14 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import tyro
 
 import secret_rl
+from secret_rl.atomic import check_writable
 from secret_rl.cli.completion import completion_script
 from secret_rl.cli.credit import Attribute, Fit, Quality
 from secret_rl.cli.data import Collect, Info
@@ -72,6 +74,8 @@ def _main(arguments: list[str]) -> int:
             print(completion_script(arguments[1:], _parse))
             return 0
         command = _parse(arguments)
+        if isinstance(out := getattr(command, "out", None), Path):
+            check_writable(out)  # not after hours of work
         with no_bars() if getattr(command, "quiet", False) else nullcontext():
             command.run()
         sys.stdout.flush()  # here, where a closed pipe can be told from a failure

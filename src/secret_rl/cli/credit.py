@@ -28,7 +28,7 @@ class Fit(Output):
     held_out: Path | None = None
     """Trajectories to judge credit on, if they tell the truth; by default those that are held out for validation."""
     seed: int = 0
-    """Decides everything random."""
+    """Decides everything random; on one machine the result is the same to the bit, with the same number of threads."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
     model: Annotated[ModelOptions, OmitArgPrefixes] = field(default_factory=ModelOptions)

@@ -141,9 +141,7 @@ class RewardPredictor(nn.Module):
 
 def _rows(table: Tensor, index: Tensor) -> Tensor:
     """Rows of a table: (rows, units), (...) -> (..., units)."""
-    if table.is_cuda:  # its gradient adds rows up as they come; that of embedding sorts them first
-        return table.index_select(0, index.flatten()).view(*index.shape, -1)
-    return nn.functional.embedding(index, table)
+    return nn.functional.embedding(index, table)  # its gradient adds rows up in the same order each time, on GPUs, too
 
 
 def over_steps(scores: Tensor) -> Tensor:

@@ -126,6 +126,7 @@ class Secret:
         ``rewards`` is "positive", "negative" or "all"; ``tolerance`` counts a prediction as correct within so many
         steps of the reward (5 in the paper's DMLab setting). With ``needing_past``, rewards that the model predicts as
         well when it looks at no earlier step are left out: where the past decides nothing, attention is not credit.
+        Another number of threads than before changes the last digits.
         """
         with progress_bar(progress, "rewards") as tick:
             return attribute(self.fitted_for(data), data, self.device, rewards, tolerance, tick, needing_past)

@@ -9,10 +9,13 @@ import pytest
 sb3 = pytest.importorskip("stable_baselines3")
 contrib = pytest.importorskip("sb3_contrib")
 
+from safetensors.numpy import save_file  # noqa: E402
 from stable_baselines3.common.vec_env import DummyVecEnv  # noqa: E402
 from tests.agents.sb3.deep_tasks import SMALL, Hallway, Patience  # noqa: E402
+from tests.sealing import change_arrays  # noqa: E402
 
 from secret_rl.agents.sb3 import DeepCurve, evaluate, train  # noqa: E402
+from secret_rl.files import FileFormatError  # noqa: E402
 
 
 class Masked(Patience):
@@ -125,12 +128,12 @@ def curve(**changes):
 
 def test_a_curve_comes_back_as_it_was(tmp_path):
     mine = curve()
-    again = DeepCurve.load(mine.save(tmp_path / "deep" / "curve.npz"))
+    again = DeepCurve.load(mine.save(tmp_path / "deep" / "curve.safetensors"))
     for name, value in vars(mine).items():
         np.testing.assert_array_equal(getattr(again, name), value, err_msg=name)
         assert np.asarray(getattr(again, name)).dtype == np.asarray(value).dtype
     assert isinstance(again.seed, int) and isinstance(again.discount, float) and len(again) == 3
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["curve.npz"]
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["curve.safetensors"]
 
 
 def test_the_area_under_a_curve():
@@ -144,16 +147,53 @@ def test_the_area_under_a_curve():
 
 def test_what_is_no_curve_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError):
-        DeepCurve.load(tmp_path / "missing.npz")
-    (tmp_path / "text.npz").write_text("returns")
-    np.savez(tmp_path / "other.npz", format="something else")
+        DeepCurve.load(tmp_path / "missing.safetensors")
+    (tmp_path / "text").write_text("returns")
+    np.savez(tmp_path / "old.npz", format="secret-rl deep learning curve")
     np.savez(tmp_path / "pickle.npz", format=np.array([{}], dtype=object))
-    for name in ("text", "other", "pickle"):
-        with pytest.raises(ValueError, match=f"{name}.npz cannot be read as a deep learning curve"):
-            DeepCurve.load(tmp_path / f"{name}.npz")
+    save_file({"returns": np.zeros(3)}, tmp_path / "other")
+    for name in ("text", "old.npz", "pickle.npz", "other"):
+        with pytest.raises(FileFormatError, match=f"{name} cannot be read as 'secret-rl deep learning curve'"):
+            DeepCurve.load(tmp_path / name)
     with pytest.raises(ValueError, match="one entry per evaluation"):
         curve(returns=np.zeros((2, 2)))
     with pytest.raises(ValueError, match="one entry per training episode"):
         curve(training_lengths=np.zeros(3))
     with pytest.raises(ValueError, match="discounted must have 2 dimensions"):
         curve(discounted=np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda about, arrays: about.update(format="something else"), "it says format 'something else'"),
+        (lambda about, arrays: about.update(version=2), "format version 2"),
+        (lambda about, arrays: about.pop("seed"), "seed"),
+        (lambda about, arrays: about.update(seed=-1), "-1 is not a whole number"),
+        (lambda about, arrays: about.update(seed="3"), "'3' is not a whole number"),
+        (lambda about, arrays: about.update(discount=None), "None is not a finite number"),
+        (lambda about, arrays: arrays.pop("returns"), "returns"),
+        (lambda about, arrays: arrays.update(extra=np.zeros(3)), "extra"),
+        (lambda about, arrays: arrays.update(seed=np.zeros(3)), "seed"),
+        (lambda about, arrays: arrays.update(returns=np.zeros((2, 2))), "one entry per evaluation"),
+        (lambda about, arrays: arrays.update(discounted=np.zeros(3)), "discounted must have 2 dimensions"),
+        (lambda about, arrays: arrays.update(returns=np.full((3, 2), np.nan)), "returns holds NaN or infinite"),
+    ],
+)
+def test_curves_that_were_tampered_with_are_refused(tmp_path, change, said):
+    """Also where the checksum is made to match."""
+    path = change_arrays(curve().save(tmp_path / "curve.safetensors"), change)
+    cannot = "curve.safetensors cannot be read as 'secret-rl deep learning curve': "
+    with pytest.raises(FileFormatError, match=f"{cannot}.*{said}"):
+        DeepCurve.load(path)
+
+
+def test_a_curve_that_was_damaged_is_refused(tmp_path):
+    path = curve().save(tmp_path / "curve.safetensors")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(FileFormatError, match="does not match its checksum"):
+        DeepCurve.load(path)
+    path.write_bytes(content[:-1])
+    with pytest.raises(FileFormatError, match="does not fit its bytes"):
+        DeepCurve.load(path)

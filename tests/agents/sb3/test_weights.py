@@ -7,11 +7,14 @@ import torch
 
 sb3 = pytest.importorskip("stable_baselines3")
 
+from safetensors.torch import save_file  # noqa: E402
 from stable_baselines3.common.vec_env import DummyVecEnv  # noqa: E402
 from tests.agents.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, Hallway  # noqa: E402
+from tests.sealing import change_arrays  # noqa: E402
 
 from secret_rl.agents.sb3 import SmallConvolutions, load_weights, paper_dqn, save_weights, train  # noqa: E402
 from secret_rl.envs.triggers import TriggersEnv  # noqa: E402
+from secret_rl.files import FileFormatError  # noqa: E402
 
 SAC = {"env": "Pendulum-v1", "buffer_size": 10}
 KINDS = {
@@ -66,13 +69,38 @@ def test_weights_that_do_not_fit_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="written by save_weights"):
         load_weights(larger, tmp_path / "nothing")
     (tmp_path / "text").write_text("weights")
-    with pytest.raises(ValueError, match="not a readable safetensors file"):
+    with pytest.raises(FileFormatError, match="text cannot be read as 'secret-rl policy weights': .* 7 bytes"):
         load_weights(larger, tmp_path / "text")
-    from safetensors.torch import save_file
-
     save_file({"a": torch.zeros(1)}, tmp_path / "other")
-    with pytest.raises(ValueError, match="holds no policy weights"):
+    with pytest.raises(FileFormatError, match="it is a safetensors file of something else"):
         load_weights(larger, tmp_path / "other")
+
+
+def test_weights_that_were_tampered_with_are_refused(tmp_path):
+    """Also where the checksum is made to match."""
+    model, path = agent("DQN", 0), tmp_path / "weights"
+    before = tensors(model)
+    name = "q_net.q_net.0.weight"
+    for change, error, said in (
+        (
+            lambda about, arrays: about.update(format="else"),
+            FileFormatError,
+            "it says format 'else', expected 'secret-",
+        ),
+        (lambda about, arrays: about.update(version=2), FileFormatError, "format version 2, this library reads 1"),
+        (lambda about, arrays: arrays.update({name: arrays[name] * np.nan}), FileFormatError, f"{name} holds NaN"),
+        (lambda about, arrays: arrays.update({name: arrays[name][1:]}), ValueError, f"{name} is .* there and"),
+        (lambda about, arrays: arrays.pop(name), ValueError, f"{name} is missing there"),
+        (lambda about, arrays: arrays.update(extra=arrays[name]), ValueError, "extra is not in this one"),
+    ):
+        with pytest.raises(error, match=said):
+            load_weights(model, change_arrays(save_weights(agent("DQN", 1), path), change))
+    content = save_weights(agent("DQN", 1), path).read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(FileFormatError, match="does not match its checksum"):
+        load_weights(model, path)
+    for value, wanted in zip(tensors(model).values(), before.values(), strict=True):
+        assert torch.equal(value, wanted), "what is refused changes nothing"
 
 
 def test_the_network_of_the_paper():

@@ -79,10 +79,10 @@ def train(
 
     ``folder`` keeps the agent and its curve, and repeating the call reads them. With ``checkpoint_every`` it also
     keeps training itself: however it is interrupted, repeating the call goes on from the last checkpoint and ends
-    where it would have ended, to the bit. For that the training is divided into parts, whether interrupted or not:
-    each begins with new episodes and freshly seeded generators; episodes that the end of a part cuts short count as
-    truncated. The environments must be such that seeding and resetting them is a fresh start; callbacks keep their
-    own state.
+    where it would have ended, to the bit, if the number of PyTorch's threads is the same. For that the training is
+    divided into parts, whether interrupted or not: each begins with new episodes and freshly seeded generators;
+    episodes that the end of a part cuts short count as truncated. One process at a time may train in a folder. The
+    environments must be such that seeding and resetting them is a fresh start; callbacks keep their own state.
 
     ``initial``: a trained model, or a file of ``save_weights``, whose policy this one starts from; or ``ValuesFrom``,
     to start from a potential. ``tensorboard``: a folder for logs. ``callback`` is passed on.
