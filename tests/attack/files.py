@@ -14,6 +14,7 @@ import shutil
 import signal
 import struct
 import time
+import warnings
 import zlib
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -87,15 +88,8 @@ class Reading:
             tally.notes.append("memory was not measured: /proc/self/clear_refs cannot be written here")
         return tally
 
-    def one(self, case: int, seed: int) -> list[str]:
-        """A single case, here."""
-        with self.reader.settings():
-            self._restore()
-            before = digest(self.reader.read(self._folder))
-            self._restore()
-            return self._read(case, seed, before)
-
     def _read_many(self, cases: range, seed: int, at: mmap.mmap, log: Path) -> None:
+        warnings.simplefilter("ignore")
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (_address_space() + _MOST_MEMORY, most))
         with self.reader.settings(), log.open("w") as failures:
@@ -245,8 +239,5 @@ def _attack(reader: Reader, scratch: Path, cases: range, seed: int) -> Tally:
 def repeat(inputs: Inputs, scratch: Path, target: str, case: str, seed: int) -> Tally:
     """One case again."""
     (reader,) = (reader for reader in readers(inputs) if reader.name == target)
-    if case == "undamaged":
-        return Reading(reader, scratch).block(range(1), seed)
-    tally, number = Tally("files", target), int(case.removeprefix("case-"))
-    tally.count(case, Reading(reader, scratch).one(number, seed))
-    return tally
+    first = 0 if case == "undamaged" else int(case.removeprefix("case-"))
+    return Reading(reader, scratch).block(range(first, first + 1), seed)

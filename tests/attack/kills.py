@@ -76,7 +76,8 @@ class Killing:
     """The kills of one job."""
 
     def __init__(self, job: Job, scratch: Path) -> None:
-        self.job, self._scratch = job, scratch
+        self.job = job
+        scratch.mkdir(parents=True, exist_ok=True)
         self._folder, self._notes = scratch / "work", scratch / "notes"
         log = scratch / "operations"
         self.problems: list[str] = []
@@ -155,7 +156,6 @@ def units(inputs: Inputs, scratch: Path, quick: bool, seed: int) -> list[Callabl
 
 def _attack(job: Job, scratch: Path, quick: bool, seed: int, number: int) -> Tally:
     started = time.monotonic()
-    scratch.mkdir(parents=True)
     tally, killing = Tally("kills", job.name), Killing(job, scratch)
     tally.count("undisturbed", killing.problems)
     rng = np.random.default_rng([seed, number])
@@ -178,7 +178,6 @@ def _attack(job: Job, scratch: Path, quick: bool, seed: int, number: int) -> Tal
 def repeat(inputs: Inputs, scratch: Path, target: str, case: str, seed: int) -> Tally:
     """One case again."""
     (job,) = (job for job in jobs(inputs) if job.name == target)
-    scratch.mkdir(parents=True, exist_ok=True)
     tally, killing = Tally("kills", target), Killing(job, scratch)
     kind, _, value = case.partition("-")
     if kind == "undisturbed":

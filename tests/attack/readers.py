@@ -1,6 +1,5 @@
 """Everything in the library that reads files: what is read, and what is then done with it."""
 
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, is_dataclass
@@ -316,6 +315,3 @@ def not_finite(value: Any, depth: int = 0) -> bool:
     if callable(value) or not hasattr(value, "__dict__"):
         return False
     return not_finite(dict(vars(value)), depth + 1)
-
-
-warnings.filterwarnings("ignore", category=UserWarning)
