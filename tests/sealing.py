@@ -26,3 +26,14 @@ def change_arrays(path: Path, change: Callable[[dict[str, Any], dict[str, Any]],
     change(about, arrays)
     name, version = about.pop("format"), about.pop("version")
     return FileFormat(name, version).write_arrays(out or path, about, arrays, finite=False)
+
+
+def sealed(content: dict[str, Any]) -> str:
+    """A JSON document of any content, and the checksum that matches it."""
+    return json.dumps(content | {"crc32": checksum(content)})
+
+
+def safetensors_bytes(header: Any, data: bytes = b"") -> bytes:
+    """A safetensors file of any header."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data

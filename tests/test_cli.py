@@ -166,7 +166,7 @@ def test_demo_leaves_a_model_curves_and_a_verdict(tmp_path, capsys, monkeypatch)
     assert not (tmp_path / "parts").exists()
     secret = srl.Secret.load(tmp_path / "credit.safetensors")
     assert len(srl.Trajectories.load(tmp_path / "source")) == 600
-    curves = LearningCurves.load(tmp_path / "curves.npz")
+    curves = LearningCurves.load(tmp_path / "curves.safetensors")
     assert curves["none"].shape == curves["OnlineCredit"].shape == (2, 2, 50)
     env = gym.make("secret_rl/Triggers-v0", size=3, triggers=1, layout_seed=1_000_000)
     for name, task in {
@@ -219,7 +219,7 @@ def test_potential_and_learn_are_the_library_calls(tmp_path, capsys, monkeypatch
     learning = ["learn", *task, "--episodes", "60", "--seeds", "2", "--out", "learned", "--discount", "0.95"]
     assert main([*learning, "--potential", "p.json", "--credit", "m.safetensors", "--threshold", "0.5", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["baseline"] == "none"
-    curves = LearningCurves.load("learned/curves.npz")
+    curves = LearningCurves.load("learned/curves.safetensors")
     env = gym.make("secret_rl/Triggers-v0", **options)
     for name, shaped in {
         "none": env,
@@ -245,8 +245,8 @@ def test_fit_attribute_and_quality_are_the_library_calls(tmp_path, capsys, monke
     with warnings.catch_warnings(action="ignore"):
         expected = srl.Secret(steps=60, units=16, batch_size=32, evaluate_every=30, restarts=0, device="cpu").fit(data)
     assert report["validation"] == expected.report.to_json()["validation"]
-    assert main(["attribute", "m.safetensors", "mazes", "--out", "a.npz", "--device", "cpu"]) == 0
-    ours = srl.Attributions.load("a.npz")
+    assert main(["attribute", "m.safetensors", "mazes", "--out", "a.safetensors", "--device", "cpu"]) == 0
+    ours = srl.Attributions.load("a.safetensors")
     np.testing.assert_array_equal(ours.weights, expected.attribute(data).weights)
     assert main(["attribute", "m.safetensors", "mazes", "--out", "a.csv", "--threshold", "0.1", "--device", "cpu"]) == 0
     table = ours.to_pandas(0.1)
@@ -258,8 +258,10 @@ def test_fit_attribute_and_quality_are_the_library_calls(tmp_path, capsys, monke
     quality = json.loads(capsys.readouterr().out)
     assert quality["recall"] == srl.credit_quality(expected.attribute(data, rewards="positive"), data).recall
     assert main(["quality", "mazes/rewards.npy", "mazes"]) == 1
-    assert "not a readable safetensors file" in capsys.readouterr().err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.npz", "m.run", "m.safetensors", "mazes"]
+    error = capsys.readouterr().err
+    assert "rewards.npy cannot be read as 'secret-rl credit model': it has" in error
+    assert "bytes and is not a whole safetensors file; restore it or fit again" in error
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.safetensors", "m.run", "m.safetensors", "mazes"]
     record = json.loads(Path("m.run/run.json").read_text())
     assert record["fit"] == report and record["settings"]["units"] == 16 and record["data"]["episodes"] == 300
     held_out = data[data.split_indices(0.1, seed=0)[1]]

@@ -29,7 +29,7 @@ COMMANDS = {
     "collect": [*TASK, "--out", "new", "--episodes", "20"],
     "info": ["mazes"],
     "fit": ["mazes", "--out", "new.safetensors", "--steps", "20", "--evaluate-every", "10", *TINY],
-    "attribute": ["m.safetensors", "mazes", "--out", "new.npz", "--device", "cpu"],
+    "attribute": ["m.safetensors", "mazes", "--out", "new.safetensors", "--device", "cpu"],
     "quality": ["m.safetensors", "mazes", "--device", "cpu"],
     "potential": ["target", "--out", "new.json", "--model", "m.safetensors", "--device", "cpu"],
     "learn": [*TASK, "layout_seed=5", "--out", "new", "--episodes", "30", "--seeds", "2", "--credit", "m.safetensors"],
@@ -219,12 +219,12 @@ def test_learn_keeps_the_agents_that_were_done_when_it_was_interrupted(here, cap
         interrupt_after(patch, 3)
         assert main(command) == 130
     assert "the same command goes on" in capsys.readouterr().err
-    assert not Path("new/curves.npz").exists()
+    assert not Path("new/curves.safetensors").exists()
     with pytest.MonkeyPatch.context() as patch:
         begun = interrupt_after(patch, 99)
         assert main(command) == 0
     assert begun == [1], "of two agents without and two with credit, the last one was missing"
-    one, other = (LearningCurves.load(f"{folder}/curves.npz") for folder in ("new", "undisturbed"))
+    one, other = (LearningCurves.load(f"{folder}/curves.safetensors") for folder in ("new", "undisturbed"))
     assert one.names == other.names
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])

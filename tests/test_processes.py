@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -86,10 +87,10 @@ if __name__ == "__main__":
     collecting._show = stop_and_interrupt
     srl.collect(Hanging, 100_000, workers=2, progress=False)
 """
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    workers = [int(process.stdout.readline()) for _ in range(4)]  # each says so itself, and is then named
-    assert_ends(process, workers, "KeyboardInterrupt")
+    told = assert_ends(begun(code), [], "KeyboardInterrupt")
+    workers = {int(number) for number in told.split()}
+    assert len(workers) == 2
+    assert_gone(list(workers))
 
 
 def test_an_error_in_the_block_ends_the_workers_at_once():
@@ -118,16 +119,21 @@ def test_a_block_that_ends_well_waits_for_the_calls_under_way_and_drops_the_othe
 
 def collecting(hang: str, size: int = 1) -> tuple[subprocess.Popen, list[int]]:
     """A process that collects with two workers, and their numbers."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", COLLECT.replace("HANG", hang).replace("SIZE", str(size))],
+    process = begun(COLLECT.replace("HANG", hang).replace("SIZE", str(size)))
+    assert process.stdout is not None
+    return process, [int(process.stdout.readline()) for _ in range(2)]
+
+
+def begun(code: str) -> subprocess.Popen:
+    """A program that leads a group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    assert process.stdout is not None
-    return process, [int(process.stdout.readline()) for _ in range(2)]
 
 
 def assert_interrupted(process: subprocess.Popen, workers: list[int]) -> None:
@@ -137,16 +143,16 @@ def assert_interrupted(process: subprocess.Popen, workers: list[int]) -> None:
     assert process.returncode == -signal.SIGINT
 
 
-def assert_ends(process: subprocess.Popen, workers: list[int], error: str) -> None:
-    """It ends soon with this error, and its workers with it."""
+def assert_ends(process: subprocess.Popen, workers: list[int], error: str) -> str:
+    """It ends soon with this error, and its workers with it; gives its output."""
     try:
-        _, errors = process.communicate(timeout=10)
+        output, errors = process.communicate(timeout=20)
         assert error in errors
         assert_gone(workers)
+        return output
     finally:
-        for left in [process.pid, *workers]:
-            if state_of(left) is not None:
-                os.kill(left, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # as it should be
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 

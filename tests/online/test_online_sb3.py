@@ -13,6 +13,7 @@ from tests.online.lever import SMALL_FIT, Lever  # noqa: E402
 import secret_rl as srl  # noqa: E402
 from secret_rl.agents.sb3 import ShapedReplayBuffer, train  # noqa: E402
 from secret_rl.credit import memoryless  # noqa: E402
+from secret_rl.files import ResumeError  # noqa: E402
 from secret_rl.online import OnlineSecret  # noqa: E402
 from secret_rl.online.sb3 import OnlineSecretCallback  # noqa: E402
 from secret_rl.shaping import ChangingPotential, NoPotential, Observed, ReplayShaping, TablePotential  # noqa: E402

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 import torch
 from tests.online.lever import LAST, SMALL_FIT, TOUCHED_UP, Lever
+from tests.sealing import change_json
 
 import secret_rl as srl
 import secret_rl.online.tabular as tabular
 from secret_rl.credit import memoryless
 from secret_rl.envs.tabular import best_return
-from secret_rl.files import FileFormatError
+from secret_rl.files import FileFormatError, ResumeError
 from secret_rl.online import OnlineSecret, learn_online
 from secret_rl.online.saving import load_state, save_state
 from secret_rl.shaping import LearnedPotential, OnlineCredit, TablePotential
@@ -253,16 +254,51 @@ def test_what_was_learned_is_saved_and_read_back(pulled, tmp_path):
         pairs = np.arange(8), np.arange(8) % 2
         np.testing.assert_array_equal(new.secret.step_credit(*pairs), online.secret.step_credit(*pairs))
         online.present = before
-    with pytest.raises(FileFormatError, match="nothing of 31 steps.*\\[30\\]"):
+    with pytest.raises(ResumeError, match="knows nothing of 31 steps.*\\[30\\]"):
         load_state(OnlineSecret(), tmp_path / "online", 31)
-    with pytest.raises(FileFormatError, match="other options: first was 150, now 50"):
+    with pytest.raises(ResumeError, match=r"an online secret with another first \(first was 150, now 50\)"):
         load_state(OnlineSecret(last=150, secret_options=SMALL_FIT), tmp_path / "online", 30)
     (path / "online.json").write_text("{}")
-    with pytest.raises(FileFormatError, match="cannot be taken up"):
+    with pytest.raises(FileFormatError, match=r"online\.json cannot be read as .*: it says format None, expected"):
         load_state(OnlineSecret(), tmp_path / "online", 30)
     for step in (40, 50):
         save_state(online, tmp_path / "online", step)
     assert sorted(p.name for p in (tmp_path / "online").iterdir()) == ["40", "50"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda state: state.pop("options"), "KeyError: 'options'"),
+        (lambda state: state.update(options=[]), "another first"),
+        (lambda state: state.update(seen=-1), "-1 is not a whole number"),
+        (lambda state: state.update(fits="1"), "'1' is not a whole number"),
+        (lambda state: state.update(kind="Nonsense"), None),  # the file of the potential says what it is
+        (lambda state: state.update(secret=False, kind="OnlineCredit"), "online credit without its model"),
+        (lambda state: state.update(history=[{}]), "KeyError: 'history_gain'"),
+        (lambda state: state["history"][0].update(seconds=True), "True is not a finite number"),
+        (lambda state: state.update(version=9), "format version 9, this library reads 1"),
+    ],
+)
+def test_a_state_that_says_something_else_is_refused(pulled, tmp_path, change, reason):
+    path = save_state(pulled[1], tmp_path, 30)
+    change_json(path / "online.json", change)
+    new = OnlineSecret("pending", first=150, last=150, secret_options=SMALL_FIT)
+    if reason is None:
+        load_state(new, tmp_path, 30)
+        assert type(new.present) is type(pulled[1].present)
+        return
+    with pytest.raises((FileFormatError, ResumeError), match=reason):
+        load_state(new, tmp_path, 30)
+
+
+def test_a_state_that_was_changed_afterwards_is_refused(pulled, tmp_path):
+    path = save_state(pulled[1], tmp_path, 30) / "online.json"
+    text = path.read_text()
+    path.write_text(text.replace('"fits": 1', '"fits": 2'))
+    assert path.read_text() != text
+    with pytest.raises(FileFormatError, match=r"online\.json .* does not match its checksum"):
+        load_state(OnlineSecret("pending", first=150, last=150, secret_options=SMALL_FIT), tmp_path, 30)
 
 
 @pytest.mark.parametrize(

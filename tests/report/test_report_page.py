@@ -1,20 +1,22 @@
 """The report: everything a run left on one page that fetches nothing, runs nothing, and tells the truth."""
 
-import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.sealing import change_json
 
 import secret_rl as srl
 from secret_rl.agents.sb3 import DeepCurve
+from secret_rl.agents.sb3.checkpoint import FORMAT as TRAINING
 from secret_rl.cli.learning import results_of, verdict
 from secret_rl.credit import memoryless
 from secret_rl.credit.diagnosis import FitReport
 from secret_rl.credit.measures import Confusion
 from secret_rl.evaluation import CreditQuality, LearningCurves, compare
+from secret_rl.files import FileFormatError
 from secret_rl.report import page, save_frames, write_report
 from secret_rl.report.record import RunFolder
 
@@ -103,7 +105,7 @@ def learned(folder, curves=None, settings=None, **more):
     curves = learning() if curves is None else curves
     run = RunFolder(Path(folder), "learn", {"env": "Maze-v0", "option": {"size": 4}, **(settings or {})})
     comparison, words = verdict(curves, threshold=0.5)
-    curves.save(Path(folder) / "curves.npz")
+    curves.save(Path(folder) / "curves.safetensors")
     run.finish(**{**results_of(curves, comparison, words), **more})
     return Path(folder)
 
@@ -117,7 +119,7 @@ def test_everything_of_a_run_is_on_its_page(tmp_path):
     )  # fmt: skip
     out = write_report([folder], tmp_path / "report.html")
     shown, name = read(out), str(folder)
-    curves = LearningCurves.load(folder / "curves.npz")
+    curves = LearningCurves.load(folder / "curves.safetensors")
     comparison, words = verdict(curves, threshold=0.5)
     assert words in shown.text
     overview = next(row for row in shown.rows if row[:1] == [name])
@@ -215,12 +217,12 @@ def trained(folder, seed, level, shaping=None, tests=6):
     steps = np.minimum(np.arange(tests) * 100, 450)  # the last test is at the end, wherever that is
     lengths = np.ones((tests, 5), np.int64)
     curve = DeepCurve(steps, returns, returns, lengths, nothing, nothing, nothing, nothing, seed, 0.99)
-    curve.save(folder / "curve-1.npz")
+    curve.save(folder / "curve-1.safetensors")
     state = {
-        "format": "secret-rl deep training", "version": 1, "finished": True, "files": {"curve": "curve-1.npz"},
+        "finished": True, "files": {"curve": "curve-1.safetensors"},
         "fingerprint": {"algorithm": "DQN", "seed": seed, "shaping": shaping, "steps": 450},
     }  # fmt: skip
-    (folder / "state.json").write_text(json.dumps(state))
+    TRAINING.write_json(folder / "state.json", state)
     return folder
 
 
@@ -229,7 +231,7 @@ def test_folders_of_deep_agents(tmp_path):
     shaped = [trained(tmp_path / f"shaped-{seed}", seed, 0.6, "credit") for seed in range(3)]
     path = write_report([*plain, *shaped], tmp_path / "r.html")
     shown = read(path)
-    means = [DeepCurve.load(folder / "curve-1.npz").discounted.mean() for folder in plain]
+    means = [DeepCurve.load(folder / "curve-1.safetensors").discounted.mean() for folder in plain]
     [row] = [row for row in shown.rows if row[:1] == [f"{plain[0]} and 2 more seeds"]]
     assert row[1] == "3" and row[2] == f"{np.mean(means):.3f}"
     assert path.read_text().count("<svg") == 1, "tested at the same steps: one figure"
@@ -253,11 +255,11 @@ def test_train_leaves_a_folder_that_can_be_reported(tmp_path):
 
 def test_curves_without_a_record_and_a_single_agent(tmp_path):
     (tmp_path / "curves").mkdir()
-    learning().save(tmp_path / "curves" / "curves.npz")
+    learning().save(tmp_path / "curves" / "curves.safetensors")
     shown = read(write_report([tmp_path / "curves"], tmp_path / "r.html"))
     assert "P(improvement)" in shown.text
     (tmp_path / "one").mkdir()
-    LearningCurves({"none": np.zeros((1, 1, 9))}).save(tmp_path / "one" / "curves.npz")
+    LearningCurves({"none": np.zeros((1, 1, 9))}).save(tmp_path / "one" / "curves.safetensors")
     assert "One agent: there is no interval" in read(write_report([tmp_path / "one"], tmp_path / "r.html")).text
 
 
@@ -279,7 +281,7 @@ def test_an_unfinished_run_says_so(tmp_path):
 def spoiled(folder, **changes):
     """A run whose record was tampered with."""
     path = learned(folder, fit=fit_report().to_json(), quality={"test": quality().to_json()}) / "run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    change_json(path, lambda record: record.update(changes))
     return folder
 
 
@@ -292,8 +294,8 @@ def spoiled(folder, **changes):
         ({"data": {"episodes": 3}}, "damaged"),
         ({"comparison": {}}, "damaged"),
         ({"version": 99}, "format version 99"),
-        ({"curves": "nothing.npz"}, "nothing.npz"),
-        ({"curves": "run.json"}, "cannot be read as learning curves"),
+        ({"curves": "nothing.safetensors"}, "nothing.safetensors"),
+        ({"curves": "run.json"}, "run.json cannot be read as 'secret-rl learning curves'"),
         ({"pictures": {"secret": "../../../../etc/passwd"}}, "passwd"),
         ({"pictures": {"no picture": "run.json"}}, "no PNG picture"),
     ],
@@ -318,7 +320,7 @@ def test_folders_without_anything_to_report(tmp_path):
         write_report([], tmp_path / "r.html")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "state.json").write_text('{"format": "another"}')
-    with pytest.raises(ValueError, match="is of 'another'"):
+    with pytest.raises(FileFormatError, match="it says format 'another', expected 'secret-rl deep training'"):
         write_report([tmp_path / "b"], tmp_path / "r.html")
     assert not (tmp_path / "r.html").exists()
 
