@@ -1,0 +1,243 @@
+"""Readers that are given damaged files.
+
+Each either raises an error of its own, a ValueError that names the path, or gives what the file held before. Where the
+damage is sealed with checksums that fit, something else may be read, if it is fit for use. A reader never raises
+anything else, never ends the interpreter, and takes neither seconds nor much more memory than the files are large.
+"""
+
+import gc
+import io
+import json
+import mmap
+import resource
+import shutil
+import signal
+import struct
+import time
+import warnings
+import zlib
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.attack.children import Child
+from tests.attack.damage import Damage, Files, draw
+from tests.attack.jobs import Inputs
+from tests.attack.readers import Reader, digest, not_finite, readers
+from tests.attack.table import Tally
+
+CASES, QUICK_CASES = 110_000, 2_500
+_BLOCK = 2_000  # cases that one process reads
+_SLOW, _HUNG = 5.0, 15  # seconds
+_MEMORY = 64 << 20  # bytes beyond the size of the files
+_MOST_MEMORY = 4 << 30
+_KEPT = Path("runs") / "attack"
+_MOST_KEPT = 3
+_UNDAMAGED = -1
+_STOP_AFTER = 25  # processes of a block that were ended: enough is known
+
+
+class Reading:
+    """The damaged files of one reader."""
+
+    def __init__(self, reader: Reader, scratch: Path) -> None:
+        self.reader, self._folder = reader, scratch / "work"
+        original = scratch / "original"
+        original.mkdir(parents=True)
+        with reader.settings(), redirect_stdout(io.StringIO()):
+            reader.make(original)
+        self.originals: Files = {
+            str(path.relative_to(original)): path.read_bytes()
+            for path in sorted(original.rglob("*"))
+            if path.is_file() and not path.name.endswith(".lock")
+        }
+        self._original, self._scratch = original, scratch
+        self._measures = _can_measure()
+
+    def block(self, cases: range, seed: int) -> Tally:
+        """Read many damaged files in a child; where that ends, go on with the next file in another."""
+        tally = Tally("files", self.reader.name)
+        at, log = mmap.mmap(-1, 8), self._scratch / "failures"
+        first, ended_early = cases.start, 0
+        while first < cases.stop and ended_early < _STOP_AFTER:
+            log.unlink(missing_ok=True)
+            struct.pack_into("<q", at, 0, _UNDAMAGED)
+            ended = Child(partial(self._read_many, range(first, cases.stop), seed, at, log), self._scratch / "notes")
+            how = ended.wait(3600)
+            (last,) = struct.unpack_from("<q", at)
+            if last == _UNDAMAGED:
+                tally.count("undamaged", [f"files that nobody has damaged are refused: {how}"])
+                break
+            for line in log.read_text().splitlines() if log.is_file() else ():
+                case, what = json.loads(line)
+                tally.count(f"case-{case}", [what])
+            tally.tried = last - cases.start
+            if not how.code:
+                break
+            if how.error is not None:
+                raise RuntimeError(f"the harness itself failed in case {last} of {self.reader.name}: {how.err}")
+            damage = self._damage(last, seed)
+            words = {-signal.SIGALRM: f"it took more than {_HUNG} s"}.get(how.code, f"the interpreter ended: {how}")
+            tally.count(f"case-{last}", [f"{words} [{damage.kind}]"])
+            self._keep(last, damage, always=True)
+            first, ended_early = last + 1, ended_early + 1
+        if not self._measures:
+            tally.notes.append("memory was not measured: /proc/self/clear_refs cannot be written here")
+        return tally
+
+    def _read_many(self, cases: range, seed: int, at: mmap.mmap, log: Path) -> None:
+        warnings.simplefilter("ignore")
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + _MOST_MEMORY, most))
+        with self.reader.settings(), log.open("w") as failures:
+            self._restore()
+            before = digest(self.reader.read(self._folder))
+            self._restore()
+            kept = 0
+            struct.pack_into("<q", at, 0, cases.start)
+            for case in cases:
+                signal.alarm(_HUNG)
+                for problem in self._read(case, seed, before):
+                    failures.write(json.dumps([case, problem]) + "\n")
+                    failures.flush()
+                    if kept < _MOST_KEPT:
+                        self._keep(case, self._damage(case, seed))
+                        kept += 1
+                    break
+                struct.pack_into("<q", at, 0, case + 1)
+            signal.alarm(0)
+
+    def _read(self, case: int, seed: int, before: Any) -> list[str]:
+        damage = self._damage(case, seed)
+        for name, content in damage.changes.items():
+            path = self._folder / name
+            path.unlink(missing_ok=True)
+            if content is not None:
+                path.write_bytes(content)
+        try:
+            return [f"{problem} [{damage.kind}]" for problem in self._judge(damage, before)]
+        finally:
+            if self.reader.changes:
+                self._restore()
+            else:
+                for name in damage.changes:
+                    (self._folder / name).write_bytes(self.originals[name])
+
+    def _judge(self, damage: Damage, before: Any) -> list[str]:
+        sizes = {**self.originals, **{name: content or b"" for name, content in damage.changes.items()}}
+        allowed = 1.1 * sum(map(len, sizes.values())) + _MEMORY
+        resident = _reset_peak() if self._measures else 0
+        started = time.perf_counter()
+        found, problem = None, ""
+        try:
+            found = self.reader.read(self._folder)
+        except Exception as error:
+            problem = self._problem_of(error, damage)
+        seconds = time.perf_counter() - started
+        problems = [problem] if problem else []
+        if seconds > _SLOW:
+            problems.append(f"it took {seconds:.1f} s")
+        if self._measures and _peak() - resident > allowed:
+            problems.append(f"it took {(_peak() - resident) >> 20} MB for {int(allowed - _MEMORY) >> 10} KB of files")
+            gc.collect()
+        if found is not None and not problems:
+            problems += self._problems_of(found, damage, before)
+        return problems
+
+    def _problem_of(self, error: Exception, damage: Damage) -> str:
+        """What is wrong with the error of a reader."""
+        told = f"{type(error).__name__}: {str(error)[:200]}"
+        if isinstance(error, OSError) and (damage.sealed or None in damage.changes.values()):
+            return ""
+        if not isinstance(error, ValueError):
+            return told
+        return "" if str(self._folder) in str(error) else f"an error that does not name the file: {told}"
+
+    def _problems_of(self, found: Any, damage: Damage, before: Any) -> list[str]:
+        """What is wrong with content that a reader accepted."""
+        if digest(found) == before:
+            return []
+        if not damage.sealed and not (self.reader.optional and None in damage.changes.values()):
+            return ["damaged content was taken for good"]
+        if not_finite(found):
+            return ["what was read holds numbers that are not finite"]
+        try:
+            self.reader.use(found)
+        except Exception as error:
+            if isinstance(error, ValueError) or type(error).__module__.startswith("secret_rl"):
+                return []
+            return [f"what was read is not fit for use: {type(error).__name__}: {str(error)[:200]}"]
+        return []
+
+    def _damage(self, case: int, seed: int) -> Damage:
+        return draw(self.originals, np.random.default_rng([seed, zlib.crc32(self.reader.name.encode()), case]))
+
+    def _restore(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.copytree(self._original, self._folder)
+
+    def _keep(self, case: int, damage: Damage, *, always: bool = False) -> None:
+        """Copies of damaged files that a reader did not stand."""
+        folder = _KEPT / self.reader.name.replace(" ", "-").replace(",", "") / str(case)
+        if folder.exists() or (not always and folder.parent.is_dir() and len(list(folder.parent.iterdir())) > 20):
+            return
+        for name, content in {**self.originals, **damage.changes}.items():
+            if content is not None:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content)
+
+
+def _can_measure() -> bool:
+    try:
+        _reset_peak()
+    except OSError:
+        return False
+    return True
+
+
+def _reset_peak() -> int:
+    """Bytes that are resident now; the peak counts from here."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS:")
+
+
+def _peak() -> int:
+    return _status("VmHWM:")
+
+
+def _status(name: str) -> int:
+    text = Path("/proc/self/status").read_text()
+    return int(text[text.index(name) + len(name) :].split(None, 1)[0]) << 10
+
+
+def _address_space() -> int:
+    return _status("VmSize:")
+
+
+def units(inputs: Inputs, scratch: Path, quick: bool, seed: int) -> list[Callable[[], Tally]]:
+    """Blocks of cases of every reader."""
+    known = readers(inputs)
+    total, made = QUICK_CASES if quick else CASES, []
+    for number, reader in enumerate(known):
+        cases = int(np.ceil(total * reader.share / sum(reader.share for reader in known)))
+        blocks = [range(first, min(first + _BLOCK, cases)) for first in range(0, cases, _BLOCK)]
+        made += [partial(_attack, reader, scratch / f"files-{number}-{b.start}", b, seed) for b in blocks]
+    return made
+
+
+def _attack(reader: Reader, scratch: Path, cases: range, seed: int) -> Tally:
+    started = time.monotonic()
+    tally = Reading(reader, scratch).block(cases, seed)
+    tally.seconds = time.monotonic() - started
+    shutil.rmtree(scratch)
+    return tally
+
+
+def repeat(inputs: Inputs, scratch: Path, target: str, case: str, seed: int) -> Tally:
+    """One case again."""
+    (reader,) = (reader for reader in readers(inputs) if reader.name == target)
+    first = 0 if case == "undamaged" else int(case.removeprefix("case-"))
+    return Reading(reader, scratch).block(range(first, first + 1), seed)
