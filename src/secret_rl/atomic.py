@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -102,9 +103,15 @@ def put_folder(new: Path, path: Path, *, overwrite: bool) -> None:
             # Another process has put one there meanwhile: that one gives way, too.
 
 
-def find_folder(path: Path) -> Path:
-    """Where a folder is: at its path, or beside it if whoever was replacing it is killed or not done yet."""
-    if not path.exists():
+def find_folder(path: Path, looks: int = 1) -> Path:
+    """Where a folder is: at its path, or beside it if whoever was replacing it is killed or not done yet.
+
+    ``looks``: how often to look before it counts as missing; several processes may be replacing it in turn.
+    """
+    for look in range(looks):
+        if path.exists():
+            break
+        time.sleep(0.002 if look else 0)
         for old in _temporaries(path, "replaced"):
             with suppress(OSError):  # it may be put in place by another process, or the disk be read-only
                 if _abandoned(old):
@@ -179,6 +186,11 @@ class Lock:
 def folder_lock(folder: Path) -> Lock:
     """A lock on a folder that files are added to."""
     return Lock(folder / _LOCK)
+
+
+def is_locked_or_left(folder: Path) -> bool:
+    """Whether a process is adding files to a folder, or was killed as it did."""
+    return (folder / _LOCK).exists()
 
 
 def path_lock(path: Path) -> Lock:

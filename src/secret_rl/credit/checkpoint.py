@@ -85,6 +85,7 @@ class Checkpoint:
 
     def discard(self) -> None:
         """What came of the fit is safe elsewhere: leave nothing behind. What another fit has put there stays."""
+        self.close()
         if self.folder is None or not (self.folder / _STATE).is_file():
             return
         try:

@@ -38,7 +38,7 @@ class Queries(NamedTuple):
     def check(self, units: int) -> None:
         """An error where they do not fit a model of so many units."""
         shapes = tuple(self.vectors.shape), tuple(self.biases.shape)
-        floats = self.vectors.is_floating_point() and self.biases.is_floating_point()
+        floats = self.vectors.dtype == self.biases.dtype == torch.float32
         if not (floats and len(self.biases.shape) == 1 and len(self.biases) and shapes[0] == (*shapes[1], units)):
             raise ValueError(f"queries of shapes {shapes} do not fit {units} units")
 

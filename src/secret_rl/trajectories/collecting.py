@@ -170,11 +170,15 @@ def _on_disk(
 ) -> Trajectories:
     collection = Collection(out)
     try:
-        if collection.progress:
-            # A tuple comes back from JSON as a list.
-            now = json.loads(json.dumps(meta, default=str))
-            check_same(collection.folder, "an unfinished collection", collection.progress["meta"], now)
-        if collection.progress and source.resumable:
+        # A tuple comes back from JSON as a list.
+        before, now = collection.progress.get("meta"), json.loads(json.dumps(meta, default=str))
+        if collection.complete and before == now:
+            return load(collection.confirm(), verify=False)
+        if collection.complete and not overwrite:
+            raise FileExistsError(f"{out} exists: choose another name, or pass overwrite=True to replace it")
+        if before is not None and not collection.complete:
+            check_same(collection.folder, "an unfinished collection", before, now)
+        if before is not None and source.resumable and not collection.complete:
             collection.take_up()
             selection.kept = collection.episodes
             selection.successes, selection.drawn = (whole_number(collection.progress[k]) for k in _COUNTED)
@@ -189,13 +193,17 @@ def _on_disk(
                 # A block may hold only part of a selection: commit when all that was chosen is written.
                 whole = source.resumable and collection.episodes == selection.kept
                 if whole and time.monotonic() - committed >= _SECONDS_BETWEEN_COMMITS:
-                    collection.commit(meta=meta, **{name: getattr(selection, name) for name in _COUNTED})
+                    collection.commit(**_state_of(selection, meta))
                     committed = time.monotonic()
-        collection.finish({**meta, "drawn": selection.drawn}, overwrite)
+        collection.finish({**meta, "drawn": selection.drawn}, _state_of(selection, meta), overwrite)
     except BaseException:
         collection.stop()
         raise
     return load(out, verify=False)
+
+
+def _state_of(selection: Selection, meta: dict[str, Any]) -> dict[str, Any]:
+    return {"meta": meta, **{name: getattr(selection, name) for name in _COUNTED}}
 
 
 def _show(bar: Tick, selection: Selection) -> None:

@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -48,12 +48,17 @@ def save(data: Trajectories, path: str | Path, *, overwrite: bool = False) -> Pa
 
 def check_target(path: Path, overwrite: bool) -> None:
     """Refuse to write over something unless asked to, and never over what is not a store."""
-    if not find_folder(path).exists():
+    if not find_folder(path).exists() or is_new(path):
         return
     if not (find_folder(path) / HEADER).is_file():
         raise FileExistsError(f"{path} exists and is not a trajectory store: choose another name")
     if not overwrite:
         raise FileExistsError(f"{path} exists: choose another name, or pass overwrite=True to replace it")
+
+
+def is_new(path: Path) -> bool:
+    """Whether a store was put at its path by a collection that was killed before it could say so."""
+    return (path / HEADER).is_file() and (path / PROGRESS).is_file()
 
 
 class StoreWriter:
@@ -149,11 +154,14 @@ class Collection:
         self._lock: Lock = path_lock(path)
         self._writer = StoreWriter(self.folder)
         self._state: dict[str, Any] = {}
+        self._taken_up = False
+        self.complete = is_new(path)
+        """Whether the store is at its path already, and only whoever put it there was killed before it could say so."""
+        progress = (path if self.complete else self.folder) / PROGRESS
         try:
-            if (self.folder / PROGRESS).is_file():
-                with _UNFINISHED.reading(self.folder / PROGRESS):
-                    self._state = _UNFINISHED.read_json(self.folder / PROGRESS)
-                    _check_files(self.folder, self._state["files"], exact=False)
+            if progress.is_file():
+                with _UNFINISHED.reading(progress):
+                    self._state = _UNFINISHED.read_json(progress)
                     self._state["progress"]["meta"]
         except BaseException:
             self._lock.release()
@@ -177,25 +185,35 @@ class Collection:
         self._state = {}
 
     def take_up(self) -> None:
-        """Go on where an interrupted collection stopped."""
-        self._writer.take_up(self._state)
+        """Go on where an interrupted collection stopped, after a look at what it wrote."""
+        with _UNFINISHED.reading(self.folder / PROGRESS):
+            header = {**self._state["spaces"], "arrays": self._state["files"], "meta": {}}
+            _open(self.folder, header, partial=True)
+            self._writer.take_up(self._state)
+        self._taken_up = True
 
     def append(self, data: Trajectories) -> None:
         """Add episodes."""
-        self._writer.append(data)
+        with _UNFINISHED.reading(self.folder / PROGRESS) if self._taken_up else nullcontext():
+            self._writer.append(data)
 
     def commit(self, **progress: Any) -> None:
         """Make what was written so far survive a kill; ``progress`` is kept with it."""
         self._state = {**self._writer.flush(), "progress": progress}
         _UNFINISHED.write_json(self.folder / PROGRESS, self._state)
 
-    def finish(self, meta: Mapping[str, Any], overwrite: bool = False) -> Path:
-        """Complete the store and give it its name."""
+    def finish(self, meta: Mapping[str, Any], progress: Mapping[str, Any], overwrite: bool = False) -> Path:
+        """Complete the store and give it its name; ``progress`` as for ``commit``."""
+        self.commit(**progress)
         self._writer.complete(meta)
         check_target(self.path, overwrite)
         put_folder(self.folder, self.path, overwrite=overwrite)
-        (self.path / PROGRESS).unlink(missing_ok=True)  # only now: until here it could still be taken up
+        return self.confirm()
+
+    def confirm(self) -> Path:
+        """The store is at its path, and this process knows: until here, the same collection would be taken up."""
         self._lock.release()
+        (self.path / PROGRESS).unlink(missing_ok=True)
         return self.path
 
     def stop(self) -> None:
@@ -281,7 +299,7 @@ def load(path: str | Path, *, verify: bool | None = None) -> Trajectories:
     """Open a store; see ``Trajectories.load``."""
     path = Path(path)
     while True:
-        folder = find_folder(path)
+        folder = find_folder(path, looks=5)
         if not folder.is_dir():
             raise FileNotFoundError(f"{path} is not a folder: expected the path that trajectories were saved to")
         before = _identity(folder)
@@ -313,15 +331,23 @@ def _load(path: Path, verify: bool | None) -> Trajectories:
         return _open(path, header, verify)
 
 
-def _open(path: Path, header: Mapping[str, Any], verify: bool | None) -> Trajectories:
+def _open(path: Path, header: Mapping[str, Any], verify: bool | None = True, *, partial: bool = False) -> Trajectories:
+    """Trajectories on disk as a header describes them; files of ``partial`` ones may hold more rows than it says."""
     entries = header["arrays"]
-    size = _check_files(path, entries, exact=True)
-    rows = {kind: whole_number(header[kind], high=2**62) for kind in ("steps", "episodes")}
+    size = _check_files(path, entries, exact=not partial)
+    if not isinstance(header["meta"], dict):
+        raise ValueError(f"its meta is {type(header['meta']).__name__}, expected names and values")
+    rows = {"steps": entries["rewards"]["shape"][0], "episodes": entries["offsets"]["shape"][0] - 1}
     rows["offsets"] = rows["episodes"] + 1
+    if not partial and (rows["steps"], rows["episodes"]) != (header["steps"], header["episodes"]):
+        raise ValueError(
+            f"it says {header['steps']} steps in {header['episodes']} episodes, expected {rows['steps']} in "
+            f"{rows['episodes']}"
+        )
     for name, entry in entries.items():
         if entry["shape"][0] != rows[entry["per"]]:
             raise ValueError(f"it says {entry['shape'][0]} rows of {name}, expected {rows[entry['per']]}")
-    arrays = {name: _map(path, entry) for name, entry in entries.items()}
+    arrays = {name: _map(path, entry, partial) for name, entry in entries.items()}
     # Read, not mapped: episodes are copied by these numbers, and nobody is to change them later.
     offsets = np.array(arrays.pop("offsets"))
     if offsets.dtype != np.int64:
@@ -368,11 +394,12 @@ def _check_files(path: Path, entries: Mapping[str, Any], *, exact: bool) -> int:
     return total
 
 
-def _map(path: Path, entry: Mapping[str, Any]) -> Array:
+def _map(path: Path, entry: Mapping[str, Any], partial: bool) -> Array:
     """Map one file after checking that it begins as the header says."""
     file, dtype, shape = path / entry["file"], np.dtype(entry["dtype"]), tuple(entry["shape"])
     with file.open("rb") as opened:
-        if opened.read(_NPY_HEADER) != _npy_header(dtype, shape):
+        allowed = [_npy_header(dtype, shape), *([_npy_header(dtype, (0, *shape[1:]))] if partial else [])]
+        if opened.read(_NPY_HEADER) not in allowed:
             raise ValueError(f"the first bytes of {file} are damaged")
     if 0 in shape or dtype.itemsize == 0:
         return np.zeros(shape, dtype)

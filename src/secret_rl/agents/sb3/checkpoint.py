@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from secret_rl.agents.sb3.states import (
     set_model_state,
     set_numbers,
 )
-from secret_rl.atomic import Lock, folder_lock, sweep_folder
+from secret_rl.atomic import Lock, folder_lock, is_locked_or_left, sweep_folder
 from secret_rl.files import FileFormat, check_same, whole_number
+from secret_rl.trajectories.sb3 import unflattened
+from secret_rl.trajectories.spaces import problem_with_rows
 
 STATE = "state.json"
 _REMEDY = "delete the folder and train again"
@@ -43,6 +46,9 @@ class TrainingFolder:
         if not self.finished:
             self._lock = folder_lock(folder)
             self._state = self._open()  # now that nobody else writes there
+        elif is_locked_or_left(folder):  # whoever finished it was killed as it cleared up
+            with suppress(OSError), folder_lock(folder):
+                self._sweep()
 
     @property
     def part(self) -> int:
@@ -74,7 +80,7 @@ class TrainingFolder:
         """Put a model where it was at the last save; returns the curve up to there."""
         with FORMAT.reading(self.folder / STATE):
             files = self._state["files"]
-            set_model_state(model, self._state["model"], self._read(files["model"]))
+            set_model_state(model, self._state["model"], self._read(files["model"], finite=True))
             curve = DeepCurve.load(self._path(files["curve"]))
             if self._state["replay"] is not None:
                 self._load_buffer(model.replay_buffer, self._state["replay"])  # type: ignore[attr-defined]
@@ -124,12 +130,15 @@ class TrainingFolder:
         for key, own, values in _matched(others, self._read(replay["short"]), f"{replay['short']} holds"):
             _check_rows(key, _held(own, buffer), values)
             _held(own, buffer)[...] = values
+        problem = problem_with_rows(buffer.action_space, unflattened(buffer.action_space, _acted(buffer)))
+        if problem is not None:
+            raise ValueError(f"an action {problem[1]}")
 
     def _write(self, name: str, arrays: Arrays) -> None:
         _ARRAYS.write_arrays(self.folder / name, {}, arrays, finite=False)
 
-    def _read(self, name: str) -> Arrays:
-        return _ARRAYS.read_arrays(self._path(name), finite=False)[1]
+    def _read(self, name: str, *, finite: bool = False) -> Arrays:
+        return _ARRAYS.read_arrays(self._path(name), finite=finite)[1]
 
     def _path(self, name: str) -> Path:
         """A file that the state names, if it is there."""
@@ -158,6 +167,12 @@ class TrainingFolder:
             if not isinstance(state["finished"], bool):
                 raise ValueError(f"finished is {state['finished']!r}, expected true or false")
         return state
+
+
+def _acted(buffer: Any) -> Any:
+    """(transitions, ...) the actions that a buffer holds, of all environments."""
+    rows = buffer.actions[: buffer.size()]
+    return rows.reshape(-1, *rows.shape[2:])
 
 
 def _matched(own: Arrays, read: Arrays, what: str) -> Iterator[tuple[str, Any, Any]]:

@@ -68,6 +68,9 @@ class DeepCurve:
         """Read what ``save`` wrote."""
         about, arrays = _FORMAT.read_arrays(path)
         with _FORMAT.reading(Path(path)):
+            for name, array in arrays.items():
+                if array.dtype != (np.float64 if "returns" in name or name == "discounted" else np.int64):
+                    raise ValueError(f"{name} is {array.dtype}")
             seed, discount = whole_number(about["seed"], high=2**64), finite_number(about["discount"])
             return cls(**arrays, seed=seed, discount=discount)
 

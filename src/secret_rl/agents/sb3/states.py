@@ -1,5 +1,6 @@
 """Everything an algorithm and its replay buffer know, as named arrays and JSON values: nothing is ever pickled."""
 
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,10 @@ def model_state(model: BaseAlgorithm) -> tuple[dict[str, Any], Arrays]:
 
 def set_model_state(model: BaseAlgorithm, state: dict[str, Any], arrays: Arrays) -> None:
     """Put back what ``model_state`` gave."""
-    model.set_parameters(unpacked(state["parameters"], arrays))
+    parameters = unpacked(state["parameters"], arrays)
+    model.set_parameters(parameters)
+    for name in parameters:
+        _check_optimiser(attrgetter(name)(model))
     with torch.no_grad():
         for name, value in unpacked(state["tensors"], arrays).items():
             own = vars(model)[name]
@@ -48,6 +52,17 @@ def set_model_state(model: BaseAlgorithm, state: dict[str, Any], arrays: Arrays)
     set_numbers(model, state["numbers"], MODEL_NUMBERS)
     if (normaliser := model.get_vec_normalize_env()) is not None:
         _set_statistics(normaliser, unpacked(state["normaliser"], arrays))
+
+
+def _check_optimiser(optimiser: Any) -> None:
+    """ValueError where what an optimiser remembers does not fit its parameters; anything else is no optimiser."""
+    if not isinstance(optimiser, torch.optim.Optimizer):
+        return
+    for parameter, memory in optimiser.state.items():
+        for name, value in memory.items():
+            fits = value.shape == parameter.shape if value.ndim else float(value) >= 0
+            if not fits or not value.is_floating_point():
+                raise ValueError(f"an optimiser's {name} is {value.dtype} of shape {tuple(value.shape)}, or negative")
 
 
 def numbers_of(thing: Any, names: tuple[str, ...]) -> dict[str, Any]:
