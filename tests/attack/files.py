@@ -128,7 +128,7 @@ class Reading:
 
     def _judge(self, damage: Damage, before: Any) -> list[str]:
         sizes = {**self.originals, **{name: content or b"" for name, content in damage.changes.items()}}
-        allowed = 1.1 * sum(map(len, sizes.values())) + _MEMORY
+        allowed = self.reader.growth * sum(map(len, sizes.values())) + _MEMORY
         resident = _reset_peak() if self._measures else 0
         started = time.perf_counter()
         found, problem = None, ""

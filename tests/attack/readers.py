@@ -49,6 +49,8 @@ class Reader:
     settings: Callable[[], Any] = nullcontext
     share: float = 1.0
     """Of all cases, in proportion to others."""
+    growth: float = 1.1
+    """Bytes of memory that a byte of the files may take, beside what any file may."""
 
 
 def readers(inputs: Inputs) -> list[Reader]:
@@ -242,7 +244,8 @@ def readers(inputs: Inputs) -> list[Reader]:
                lambda found: found[next(iter(found))].mean(), share=2),
         Reader("deep curve", make_deep_curve, lambda f: DeepCurve.load(f / "curve.safetensors"), use_curve, share=2),
         Reader("table potential", lambda f: srl.estimate_potential(loaded(), kind="value").save(f / "potential.json"),
-               lambda f: srl.TablePotential.load(f / "potential.json"), use_potential, share=2),
+               lambda f: srl.TablePotential.load(f / "potential.json"), use_potential, share=2,
+               growth=50),  # any number of states of any kind, as Python holds them
         Reader("learned potential", make_learned, lambda f: srl.LearnedPotential.load(f / "potential"), use_potential,
                share=2),
         Reader("online credit", lambda f: srl.OnlineCredit(secret()).save(f / "credit.json"),

@@ -55,7 +55,7 @@ class Checkpoint:
             if path.name not in files.values():
                 path.unlink()
 
-    def load(self, name: str) -> dict[str, Tensor] | None:
+    def load(self, name: str, *, finite: bool = True) -> dict[str, Tensor] | None:
         """A set of tensors that was saved."""
         file = self.state.get("files", {}).get(name)
         if file is None or self.folder is None:
@@ -64,7 +64,7 @@ class Checkpoint:
         with _TENSORS.reading(path):
             if not path.is_file():
                 raise ValueError("it is missing")
-            _, arrays = _TENSORS.read_arrays(path, finite=False)
+            _, arrays = _TENSORS.read_arrays(path, finite=finite)
             return {key: torch.from_numpy(array) for key, array in arrays.items()}
 
     def reading(self) -> AbstractContextManager[None]:

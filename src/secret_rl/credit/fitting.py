@@ -195,10 +195,12 @@ class Fitting:
         state = self.checkpoint.state
         if state.get("in_attempt") == attempt:
             with self.checkpoint.reading():
-                trainer.restore(
-                    _required(self.checkpoint.load("current")), whole_number(state["step"], 1, options.steps)
-                )
+                # Training that has diverged goes on; what it keeps has not.
+                current = _required(self.checkpoint.load("current", finite=False))
+                trainer.restore(current, whole_number(state["step"], 1, options.steps))
                 kept = _required(self.checkpoint.load("best"))
+                if {name: value.shape for name, value in kept.items()} != {n: v.shape for n, v in current.items()}:
+                    raise ValueError("the best weights are not like the current ones")
                 kept_counts = Confusion.from_json({"counts": state["kept_counts"]}).counts
                 fewest, kept_step = float(state["fewest_mistakes"]), whole_number(state["kept_step"])
                 mark = float(state["mark"][0]), float(state["mark"][1])

@@ -181,7 +181,8 @@ def _on_disk(
         if before is not None and source.resumable and not collection.complete:
             collection.take_up()
             selection.kept = collection.episodes
-            selection.successes, selection.drawn = (whole_number(collection.progress[k]) for k in _COUNTED)
+            with collection.reading():
+                selection.successes, selection.drawn = (whole_number(collection.progress[k]) for k in _COUNTED)
         else:
             collection.begin()
         tick(selection)

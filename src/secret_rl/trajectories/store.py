@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -172,6 +172,10 @@ class Collection:
         """What was given to the last ``commit``."""
         return dict(self._state.get("progress", {}))
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Whatever the progress leads to in the block becomes a ``FileFormatError``."""
+        return _UNFINISHED.reading(self.folder / PROGRESS)
+
     @property
     def episodes(self) -> int:
         """Episodes written so far."""
@@ -186,7 +190,7 @@ class Collection:
 
     def take_up(self) -> None:
         """Go on where an interrupted collection stopped, after a look at what it wrote."""
-        with _UNFINISHED.reading(self.folder / PROGRESS):
+        with self.reading():
             header = {**self._state["spaces"], "arrays": self._state["files"], "meta": {}}
             _open(self.folder, header, partial=True)
             self._writer.take_up(self._state)
@@ -194,7 +198,7 @@ class Collection:
 
     def append(self, data: Trajectories) -> None:
         """Add episodes."""
-        with _UNFINISHED.reading(self.folder / PROGRESS) if self._taken_up else nullcontext():
+        with self.reading() if self._taken_up else nullcontext():
             self._writer.append(data)
 
     def commit(self, **progress: Any) -> None:
@@ -212,6 +216,7 @@ class Collection:
 
     def confirm(self) -> Path:
         """The store is at its path, and this process knows: until here, the same collection would be taken up."""
+        sweep(self.path)
         self._lock.release()
         (self.path / PROGRESS).unlink(missing_ok=True)
         return self.path

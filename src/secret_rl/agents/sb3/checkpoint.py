@@ -133,6 +133,11 @@ class TrainingFolder:
         problem = problem_with_rows(buffer.action_space, unflattened(buffer.action_space, _acted(buffer)))
         if problem is not None:
             raise ValueError(f"an action {problem[1]}")
+        if not np.isfinite(buffer.rewards[: buffer.size()]).all():
+            raise ValueError("a reward is not finite")
+        for name in ("dones", "timeouts"):
+            if not np.isin(getattr(buffer, name), (0, 1)).all():
+                raise ValueError(f"{name} holds more than 0 and 1")
 
     def _write(self, name: str, arrays: Arrays) -> None:
         _ARRAYS.write_arrays(self.folder / name, {}, arrays, finite=False)
