@@ -14,6 +14,7 @@ from secret_rl.progress import progress_bar
 from secret_rl.text import printable
 
 EVIL = "\x1b]0;evil\x07 \x9b31m \u202e \x7f \r \ud800"
+STORED = EVIL.rstrip("\ud800")  # which no file of ours can hold
 MAIN = "import sys; from secret_rl.cli import main; sys.exit(main())"
 
 
@@ -36,7 +37,7 @@ def test_only_what_steers_or_cannot_be_encoded_is_replaced():
 def stored(tmp_path):
     """Trajectories whose file holds what it should not."""
     episode = {"observations": np.zeros((3, 2)), "actions": np.zeros(2, int), "rewards": np.ones(2), "terminated": True}
-    meta = {"env_id": EVIL, EVIL: EVIL, "drawn": EVIL}
+    meta = {"env_id": STORED, STORED: STORED, "drawn": STORED}
     data = srl.Trajectories.from_episodes([episode] * 3, meta=meta)
     data.save(tmp_path / "stored")
     return tmp_path / "stored"
@@ -56,9 +57,20 @@ def test_info_shows_a_mark_in_place_of_what_steers_a_terminal(stored, options, e
     assert (shown.returncode, shown.stderr) == (0, b"")
     text = assert_tame(shown.stdout, encoding)
     if options:
-        assert json.loads(text)["meta"] == {"env_id": EVIL, EVIL: EVIL, "drawn": EVIL}
+        assert json.loads(text)["meta"] == {"env_id": STORED, STORED: STORED, "drawn": STORED}
     else:
         assert ("�]0;evil�" if encoding == "utf-8" else "?]0;evil?") in text
+
+
+def test_text_that_cannot_be_encoded_is_refused_in_a_line(stored):
+    change = {"meta": {"env_id": "\ud800"}}
+    header = json.loads((stored / "header.json").read_text())
+    (stored / "header.json").write_text(json.dumps(header | change))
+    shown = subprocess.run([sys.executable, "-c", MAIN, "info", stored], capture_output=True)
+    assert shown.returncode == 1
+    assert len(assert_tame(shown.stderr).splitlines()) == 1 and b"surrogates not allowed" in shown.stderr
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        srl.Trajectories.load(stored)
 
 
 def test_errors_and_words_of_the_command_line_are_shown_so_too(tmp_path):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from secret_rl.evaluation import cause_quality as cause_quality
     from secret_rl.evaluation import compare as compare
     from secret_rl.evaluation import credit_quality as credit_quality
+    from secret_rl.files import FileFormatError as FileFormatError
+    from secret_rl.files import ResumeError as ResumeError
     from secret_rl.online import OnlineSecret as OnlineSecret
     from secret_rl.online import learn_online as learn_online
     from secret_rl.online.sb3 import OnlineSecretCallback as OnlineSecretCallback

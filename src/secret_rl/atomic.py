@@ -144,12 +144,13 @@ class Lock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._file = path, -1
         self._made_folder = not path.parent.exists()
         while True:
             self._file = self._open()
             if not _flock(self._file):
                 os.close(self._file)
+                self._file = -1
                 raise InUseError(
                     f"{path.parent} is being written by another process ({path.name} is locked): wait for it to end, "
                     "or choose another path"
@@ -174,6 +175,9 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+    def __del__(self) -> None:
+        self.release()  # whoever held it has forgotten it
 
     def _open(self) -> int:
         try:

@@ -1,13 +1,14 @@
 """Folders of runs: sound at every moment, taken up where the same run is begun again, and never mixed up."""
 
-import json
 import math
 
 import numpy as np
 import pytest
+from tests.sealing import change_json
 
+from secret_rl.atomic import InUseError
 from secret_rl.report import record
-from secret_rl.report.record import RunFolder, folder_of, plain, read_record
+from secret_rl.report.record import FORMAT, RunFolder, folder_of, plain
 
 
 def never():
@@ -21,10 +22,10 @@ def begun(folder, **changes):
 
 def test_a_finished_run_is_told_and_begun_anew(tmp_path):
     run = begun(tmp_path)
-    assert not read_record(tmp_path / "run.json")["finished"]
+    assert not FORMAT.read_json(tmp_path / "run.json")["finished"]
     np.testing.assert_array_equal(run.array("a", lambda: np.arange(3.0)), [0, 1, 2])
     content = run.finish(verdict="good", share=math.nan, numbers=(1, 2.5))
-    assert content == read_record(tmp_path / "run.json")
+    assert content == FORMAT.read_json(tmp_path / "run.json")
     assert content["finished"] and content["verdict"] == "good" and content["numbers"] == [1, 2.5]
     assert content["share"] is None and content["settings"] == {"seed": 0, "size": [3, 4]}
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
@@ -38,11 +39,15 @@ def test_an_interrupted_run_is_taken_up(tmp_path):
     run.array("a", lambda: np.arange(3.0))
     with pytest.raises(KeyboardInterrupt):
         run.array("b", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(InUseError):
+        begun(tmp_path)
+    run.close()
     again = begun(tmp_path)
     assert again.taken_up
     np.testing.assert_array_equal(again.array("a", never), [0, 1, 2])
     np.testing.assert_array_equal(again.array("b", lambda: np.zeros(1)), [0])
     assert again.once("c", lambda: 5, never) == 5
+    again.close()
     assert begun(tmp_path).once("c", never, lambda: 6) == 6
 
 
@@ -69,8 +74,7 @@ def test_another_run_takes_nothing_up(tmp_path, monkeypatch):
 
 def test_a_part_whose_file_is_there_but_not_in_the_record_is_made_again(tmp_path):
     begun(tmp_path).array("a", lambda: np.zeros(1))
-    content = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**content, "done": []}))
+    change_json(tmp_path / "run.json", lambda content: content.update(done=[]))
     np.testing.assert_array_equal(begun(tmp_path).array("a", lambda: np.ones(1)), [1])
 
 
@@ -78,9 +82,9 @@ def test_a_part_whose_file_is_there_but_not_in_the_record_is_made_again(tmp_path
 def test_a_damaged_record_is_refused_by_name_and_begun_anew(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(ValueError, match="run.json"):
-        read_record(tmp_path / "run.json")
+        FORMAT.read_json(tmp_path / "run.json")
     assert not begun(tmp_path).taken_up
-    assert read_record(tmp_path / "run.json")["command"] == "learn"
+    assert FORMAT.read_json(tmp_path / "run.json")["command"] == "learn"
 
 
 def test_values_as_json_holds_them(tmp_path):

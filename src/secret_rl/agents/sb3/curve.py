@@ -69,7 +69,7 @@ class DeepCurve:
         about, arrays = _FORMAT.read_arrays(path)
         with _FORMAT.reading(Path(path)):
             for name, array in arrays.items():
-                if array.dtype != (np.float64 if "returns" in name or name == "discounted" else np.int64):
+                if array.dtype.kind not in "iuf":
                     raise ValueError(f"{name} is {array.dtype}")
             seed, discount = whole_number(about["seed"], high=2**64), finite_number(about["discount"])
             return cls(**arrays, seed=seed, discount=discount)
