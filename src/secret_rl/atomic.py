@@ -176,9 +176,6 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def __del__(self) -> None:
-        self.release()  # whoever held it has forgotten it
-
     def _open(self) -> int:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -51,6 +51,11 @@ def test_an_interrupted_run_is_taken_up(tmp_path):
     assert begun(tmp_path).once("c", never, lambda: 6) == 6
 
 
+def taken_up(run):
+    with run:
+        return run.taken_up
+
+
 def test_another_run_takes_nothing_up(tmp_path, monkeypatch):
     model = tmp_path / "model"
     model.write_bytes(b"one")
@@ -59,21 +64,23 @@ def test_another_run_takes_nothing_up(tmp_path, monkeypatch):
     def of_model():
         return RunFolder(folder, "learn", {}, {"credit": model, "potential": None})
 
-    of_model().array("a", lambda: np.zeros(1))
-    assert of_model().taken_up
+    with of_model() as run:
+        run.array("a", lambda: np.zeros(1))
+    assert taken_up(of_model())
     model.write_bytes(b"two")
-    assert not of_model().taken_up, "the model is another"
+    assert not taken_up(of_model()), "the model is another"
     assert not (folder / "parts").exists()
-    begun(folder)
-    assert begun(folder).taken_up and not begun(folder, seed=1).taken_up
-    assert not RunFolder(folder, "demo", {"seed": 1, "size": (3, 4)}).taken_up
-    begun(folder)
+    begun(folder).close()
+    assert taken_up(begun(folder)) and not taken_up(begun(folder, seed=1))
+    assert not taken_up(RunFolder(folder, "demo", {"seed": 1, "size": (3, 4)}))
+    begun(folder).close()
     monkeypatch.setattr(record, "VERSION", "another")
-    assert not begun(folder).taken_up
+    assert not taken_up(begun(folder))
 
 
 def test_a_part_whose_file_is_there_but_not_in_the_record_is_made_again(tmp_path):
-    begun(tmp_path).array("a", lambda: np.zeros(1))
+    with begun(tmp_path) as run:
+        run.array("a", lambda: np.zeros(1))
     change_json(tmp_path / "run.json", lambda content: content.update(done=[]))
     np.testing.assert_array_equal(begun(tmp_path).array("a", lambda: np.ones(1)), [1])
 
