@@ -141,9 +141,10 @@ class Lock:
     """Holds a file locked against other processes until ``release``, which removes it.
 
     The lock is advisory, and ends with the process that holds it. Where a file system has no locks, nothing is locked.
+    ``of`` is what it stands for, by default the folder it lies in.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, of: Path | None = None) -> None:
         self._path, self._file = path, -1
         self._made_folder = not path.parent.exists()
         while True:
@@ -152,8 +153,8 @@ class Lock:
                 os.close(self._file)
                 self._file = -1
                 raise InUseError(
-                    f"{path.parent} is being written by another process ({path.name} is locked): wait for it to end, "
-                    "or choose another path"
+                    f"{of or path.parent} is being written by another process ({path.name} is locked): wait for it to "
+                    "end, or choose another path"
                 )
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(self._file), path.stat()):
@@ -196,7 +197,7 @@ def is_locked_or_left(folder: Path) -> bool:
 
 def path_lock(path: Path) -> Lock:
     """A lock on what will be at ``path``."""
-    return Lock(path.with_name(f".{path.name}{_LOCK}"))
+    return Lock(path.with_name(f".{path.name}{_LOCK}"), of=path)
 
 
 def check_writable(path: Path) -> None:

@@ -354,7 +354,7 @@ def test_a_second_collection_to_the_same_path_is_refused_and_changes_nothing(tmp
     )
     assert first.stdout.readline() == "committed\n"
     before = {path.name: path.read_bytes() for path in (tmp_path / "data.partial").iterdir()}
-    with pytest.raises(InUseError, match="is being written by another process.*wait for it to end"):
+    with pytest.raises(InUseError, match="data is being written by another process.*wait for it to end"):
         srl.collect(ID, 20_000, seed=seed, success_share=0.01, out=out)
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "data.partial").iterdir()}
     first.communicate("", timeout=120)
