@@ -17,7 +17,7 @@ demo: $(VENV)/ready  ## set up and run the main job
 	$(BIN)/secret-rl demo
 
 test: lint chromium  ## set up, lint and run every test
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup  # two processes with one thread each: small products gain nothing from more
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 chromium:  ## the browser that tests of pages run in, installed if there is none
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || { \

@@ -19,6 +19,21 @@ settings.register_profile("long", settings.get_profile("default"), max_examples=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+_LONG = (
+    "test_readme.py",
+    "test_docs_code.py",
+    "test_attack.py",
+    "test_cli.py",
+    "test_cli_manners.py",
+    "test_deep_runs.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that take long come first, so that no process is left with one of them at the end."""
+    items.sort(key=lambda item: item.path.name not in _LONG)
+
+
 @pytest.fixture
 def minari_home(tmp_path, monkeypatch):
     """A Minari root of this test's own."""

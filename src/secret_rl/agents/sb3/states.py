@@ -60,8 +60,9 @@ def _check_optimiser(optimiser: Any) -> None:
         return
     for parameter, memory in optimiser.state.items():
         for name, value in memory.items():
-            fits = value.shape == parameter.shape if value.ndim else float(value) >= 0
-            if not fits or not value.is_floating_point():
+            fits = value.shape in (parameter.shape, ()) and value.is_floating_point()
+            counts = name == "step" or name.endswith("_sq")  # steps, and means of squares
+            if not fits or (counts and bool((value < 0).any())):
                 raise ValueError(f"an optimiser's {name} is {value.dtype} of shape {tuple(value.shape)}, or negative")
 
 
