@@ -59,6 +59,8 @@ def check_spec(spec: Any) -> int:
         sizes = {"Box": "shape", "Discrete": "n", "MultiDiscrete": "nvec", "MultiBinary": "n"}[kind]
         for size in _flat_list(spec[sizes]):
             whole_number(size)
+        for start in _flat_list(spec.get("start", 0)):
+            whole_number(start, -(2**62), 2**62)
         count = 1
     if count > _MOST_SPACES:
         raise ValueError(f"it describes {count:,} spaces, more than it should")
@@ -243,4 +245,4 @@ def standardise(module: nn.Module, rows: Any) -> None:
 def _flat_list(value: Any) -> list[int]:
     if isinstance(value, list):
         return [number for part in value for number in _flat_list(part)]
-    return [int(value)]
+    return [value]

@@ -1,5 +1,6 @@
 """Every choice of the credit model, with its source."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -49,6 +50,10 @@ class ModelOptions:
         for name in ("dropout_dense", "dropout_attention", "dropout_block"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+        for name in ("position_scale", "value_gain"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"{name} must be a number, got {value!r}")
         if self.max_position_shift < 0:
             raise ValueError(f"max_position_shift must not be negative, got {self.max_position_shift}")
 
