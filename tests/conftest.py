@@ -11,7 +11,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: threads that wait
 settings.register_profile(
     "default",
     deadline=None,  # the first example of a compiled function pays for the compiler
-    max_examples=60,
+    max_examples=40,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

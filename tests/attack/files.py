@@ -31,7 +31,7 @@ from tests.attack.table import Tally
 
 CASES, QUICK_CASES = 110_000, 2_500
 _BLOCK = 2_000  # cases that one process reads
-_SLOW, _HUNG = 5.0, 15  # seconds
+_SLOW, _HUNG = 10.0, 30  # seconds
 _MEMORY = 64 << 20  # bytes beyond the size of the files
 _MOST_MEMORY = 4 << 30
 _KEPT = Path("runs") / "attack"
