@@ -18,6 +18,7 @@ import torch
 import secret_rl as srl
 from secret_rl.agents import q_learning
 from secret_rl.cli import main
+from secret_rl.cli.data import Info
 from secret_rl.credit import fitting, memoryless
 from secret_rl.evaluation import LearningCurves
 
@@ -170,6 +171,21 @@ def test_a_server_that_is_terminated_says_so(here):
     running.send_signal(signal.SIGTERM)
     _, error = running.communicate(timeout=20)
     assert (running.returncode, error) == (143, "\nterminated\n")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("error", [RuntimeError, KeyError])
+def test_an_interrupt_that_a_library_makes_an_error_of_is_still_one(monkeypatch, capsys, number, code, error):
+    def run(_):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise error("from compiled code") from None
+
+    monkeypatch.setattr(Info, "run", run)
+    assert main(["info", "x"]) == code
+    assert "Error" not in capsys.readouterr().err
 
 
 def test_the_handler_of_sigterm_is_put_back(capsys):

@@ -59,11 +59,11 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 143 ter
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; give its exit code: those that ``--help`` lists."""
-    with _any_text(), _terminable():
-        return _main(sys.argv[1:] if arguments is None else arguments)
+    with _any_text(), _stoppable() as received:
+        return _main(sys.argv[1:] if arguments is None else arguments, received)
 
 
-def _main(arguments: list[str]) -> int:
+def _main(arguments: list[str], received: list[int]) -> int:
     command: Any = None
     before, warnings.formatwarning = warnings.formatwarning, _warning_line  # type: ignore[assignment]
     try:
@@ -79,24 +79,35 @@ def _main(arguments: list[str]) -> int:
         with no_bars() if getattr(command, "quiet", False) else nullcontext():
             command.run()
         sys.stdout.flush()  # here, where a closed pipe can be told from a failure
-    except KeyboardInterrupt as ended:
-        again = ": the same command goes on where this one stopped" if getattr(command, "resumable", False) else ""
-        terminated = isinstance(ended, Terminated)
-        say(f"\n{'terminated' if terminated else 'interrupted'}{again}", sys.stderr)
-        return 143 if terminated else 130
-    except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except UsageError as wrong:
-        hint = " ".join(["secret-rl", *(word for word in arguments[:1] if word in _COMMANDS), "--help"])
-        say(f"secret-rl: {wrong}\nsee {hint}", sys.stderr)
-        return 2
-    except _EXPECTED_ERRORS as error:
-        say(f"secret-rl: {type(error).__name__}: {error}", sys.stderr)
-        return 1
+    except BaseException as error:
+        # A library that is interrupted may raise an error of its own instead.
+        if received or isinstance(error, KeyboardInterrupt):
+            return _stopped(command, signal.SIGTERM in received)
+        return _failed(error, arguments)
     finally:
         warnings.formatwarning = before
     return 0
+
+
+def _stopped(command: Any, terminated: bool) -> int:
+    again = ": the same command goes on where this one stopped" if getattr(command, "resumable", False) else ""
+    say(f"\n{'terminated' if terminated else 'interrupted'}{again}", sys.stderr)
+    return 143 if terminated else 130
+
+
+def _failed(error: BaseException, arguments: list[str]) -> int:
+    """Report an error that users can do something about; any other is raised again."""
+    if isinstance(error, BrokenPipeError):  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if isinstance(error, UsageError):
+        hint = " ".join(["secret-rl", *(word for word in arguments[:1] if word in _COMMANDS), "--help"])
+        say(f"secret-rl: {error}\nsee {hint}", sys.stderr)
+        return 2
+    if isinstance(error, _EXPECTED_ERRORS):
+        say(f"secret-rl: {type(error).__name__}: {error}", sys.stderr)
+        return 1
+    raise error
 
 
 def _parse(arguments: list[str]) -> Any:
@@ -109,21 +120,25 @@ def _warning_line(message: Warning | str, category: type[Warning], *_: object) -
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM meanwhile ends a command as Ctrl-C does; one that is ignored stays so."""
-    before = signal.getsignal(signal.SIGTERM)
-    if threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
-        yield
-        return
+def _stoppable() -> Iterator[list[int]]:
+    """SIGTERM ends a command as Ctrl-C does; gives the signals that came. One that is ignored stays so."""
+    received: list[int] = []
 
-    def terminate(*_: object) -> None:
-        raise Terminated
+    def stop(number: int, _: object) -> None:
+        received.append(number)
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, terminate)
+    main_thread = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main_thread}
+    for number, handler in before.items():
+        if handler not in (None, signal.SIG_IGN):
+            signal.signal(number, stop)
     try:
-        yield
+        yield received
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 @contextmanager
