@@ -18,6 +18,7 @@ from paper.credit_runs import DATA, MODELS, RESULTS, machine
 from secret_rl.atomic import replace_text
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer, door_causes
+from secret_rl.evaluation import CreditQuality
 
 # Seeds of trajectories: no map is in two of these sets but by chance. Those of seed 3 had a say in w(0) of 3x3, and are
 # held out no more.
@@ -176,20 +177,22 @@ def model_of(result: Result, task: Task, seed: int, device: str = "auto") -> srl
 
 def _fit_and_judge(result: Result, task: Task, seed: int, device: str) -> dict[str, Any]:
     secret = model_of(result, task, seed, device)
-    quality = judged(secret, task.held_out.load())
+    quality, predicted = judged(secret, task.held_out.load())
     assert secret.report is not None
     return {
         "fit": {k: v for k, v in secret.report.to_json().items() if k != "curve"},
-        "quality": quality.to_json(),
+        "quality": {**quality.to_json(), "predicted": predicted, "share": quality.attention_on_events},
         "told": str(quality),
         "machine": machine(torch.device(secret.device)),
     }
 
 
-def judged(secret: srl.Secret, data: srl.Trajectories) -> Any:
-    """Of the doors that were opened, whether attention is where their keys were taken."""
+def judged(secret: srl.Secret, data: srl.Trajectories) -> tuple[CreditQuality, float]:
+    """Whether attention is where the keys of opened doors were taken, and the share of these doors predicted."""
     attributions = secret.attribute(data, rewards="positive", tolerance=TOLERANCE)
-    return srl.cause_quality(attributions, door_causes(data), tolerance=TOLERANCE)
+    causes = door_causes(data)
+    quality = srl.credit_quality(attributions, causes, tolerance=TOLERANCE)
+    return quality, quality.rows / max(int((causes >= 0).sum()), 1)
 
 
 def _settings(task: Task, seed: int) -> dict[str, Any]:

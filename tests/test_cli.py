@@ -257,6 +257,11 @@ def test_fit_attribute_and_quality_are_the_library_calls(tmp_path, capsys, monke
     assert main(["quality", "m.safetensors", "mazes", "--json", "--device", "cpu"]) == 0
     quality = json.loads(capsys.readouterr().out)
     assert quality["recall"] == srl.credit_quality(expected.attribute(data, rewards="positive"), data).recall
+    near = ["--tolerance", "3", "--events", "any", "--reward-tolerance", "1"]
+    assert main(["quality", "m.safetensors", "mazes", "--json", "--device", "cpu", *near]) == 0
+    attributions = expected.attribute(data, rewards="positive", tolerance=1)
+    judged = srl.credit_quality(attributions, data, tolerance=3, events="any")
+    assert json.loads(capsys.readouterr().out) == judged.to_json()
     assert main(["quality", "mazes/rewards.npy", "mazes"]) == 1
     error = capsys.readouterr().err
     assert "rewards.npy cannot be read as 'secret-rl credit model': it has" in error

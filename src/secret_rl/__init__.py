@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from secret_rl.credit import adapt as adapt
     from secret_rl.envs.sb3 import GymnasiumVecEnv as GymnasiumVecEnv
     from secret_rl.envs.sb3 import sb3_envs as sb3_envs
-    from secret_rl.evaluation import cause_quality as cause_quality
     from secret_rl.evaluation import compare as compare
     from secret_rl.evaluation import credit_quality as credit_quality
     from secret_rl.files import FileFormatError as FileFormatError
@@ -78,7 +77,6 @@ _HOMES = {
     "GymnasiumVecEnv": "secret_rl.envs.sb3",
     "sb3_envs": "secret_rl.envs.sb3",
     "compare": "secret_rl.evaluation",
-    "cause_quality": "secret_rl.evaluation",
     "credit_quality": "secret_rl.evaluation",
     "OnlineSecret": "secret_rl.online",
     "learn_online": "secret_rl.online",

@@ -1,6 +1,7 @@
 """Credit against the truth: worked by hand, right for the oracle, low for those who know nothing."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secret_rl.credit import Attributions, oracle_attributions, uniform_attributions
-from secret_rl.evaluation import credit_quality
+from secret_rl.evaluation import CreditQuality, credit_quality
 from secret_rl.trajectories import Trajectories
 
 
@@ -37,7 +38,7 @@ def test_positive_rewards_worked_by_hand():
     assert quality.attention_on_events == 0.5
     assert (quality.rows, quality.coverage, quality.threshold) == (1, 0.5, 0.2)
     assert {d: v for d, v in quality.concentration.items() if v} == {0: 0.5, 1: 0.25, 2: 0.25}
-    assert list(quality.concentration) == list(range(-10, 11))
+    assert list(quality.concentration) == list(range(-20, 21))
 
 
 def test_negative_rewards_worked_by_hand():
@@ -106,7 +107,7 @@ def test_the_oracle_is_perfect(rewards, seed):
     if not len(oracle):
         return
     assert (quality.precision, quality.recall, quality.row_precision, quality.row_recall) == (1, 1, 1, 1)
-    assert quality.coverage == 1
+    assert (quality.average_precision, quality.strongest, quality.coverage) == (1, 1, 1)
     assert quality.attention_on_events == pytest.approx(1, abs=1e-6)
     assert quality.concentration[0] == pytest.approx(1, abs=1e-6)
     assert sum(quality.concentration.values()) == quality.concentration[0]
@@ -119,6 +120,8 @@ def test_knowing_nothing_finds_nothing_in_long_episodes(seed):
     quality = credit_quality(uniform, data)
     assert (quality.precision, quality.recall) == (0, 0)
     assert 0 < quality.attention_on_events <= 4 / 20 + 1e-6
+    assert quality.attention_on_events == pytest.approx(quality.uniform_share, rel=1e-5)
+    assert quality.strongest == pytest.approx(quality.uniform_share)
     assert quality.concentration[0] == pytest.approx(quality.attention_on_events)
     for r in range(len(uniform)):
         np.testing.assert_allclose(uniform.row(r), 1 / (uniform.step[r] + 1), rtol=1e-6)
@@ -134,28 +137,60 @@ def test_references_hand_out_each_reward_whole(seed):
             assert earned[steps].sum() == pytest.approx(data.returns[number], abs=1e-5)
 
 
-@given(st.integers(0, 2**32 - 1), st.floats(0, 0.9), st.sampled_from(["positive", "negative", "all"]))
-def test_measures_equal_a_loop_over_steps(seed, threshold, rewards):
-    data, rng = long_episodes(seed, count=3, length=12), np.random.default_rng(seed)
-    even = uniform_attributions(data, "all")
-    noisy = rng.random(len(even.weights)) ** 6
-    totals = np.repeat(np.add.reduceat(noisy, even.offsets[:-1]), np.diff(even.offsets))
-    credit = Attributions(**{**even.__dict__, "weights": (noisy / totals).astype(np.float32), "rewards_seen": 17})
-    hits = credited = true = rows = 0
-    for r in range(len(credit)):
-        if rewards != "all" and (credit.reward[r] > 0) != (rewards == "positive"):
-            continue
-        events = data[int(credit.episode[r])].annotations["event"][: credit.step[r] + 1]
-        rows += 1
-        for weight, event in zip(credit.row(r), events, strict=True):
-            hits += bool(weight > threshold and event)
-            credited += bool(weight > threshold)
-            true += bool(event)
-    quality = credit_quality(credit, data, threshold, rewards=rewards)
-    assert quality.rows == rows
-    assert quality.precision == pytest.approx(hits / credited if credited else 0)
-    assert quality.recall == pytest.approx(hits / true if true else 0)
-    assert quality.coverage == len(credit) / 17
+def three_rows():
+    """An episode of 3 steps, then one of 6: rewards at step 2 of the first and at steps 3 and 5 of the second."""
+    return Attributions(
+        episode=np.array([0, 1, 1]),
+        step=np.array([2, 3, 5]),
+        predicted_at=np.array([2, 3, 4]),
+        reward=np.array([1.0, 1.0, 1.0]),
+        weights=np.array([0.5, 0.3, 0.2, 0.1, 0.6, 0.3, 0.0, 0.25, 0.5, 0.25, 0.0, 0.0], np.float32),
+        offsets=np.array([0, 3, 7, 12]),
+        rewards_seen=4,
+        lengths=np.array([3, 6]),
+    )
+
+
+CAUSES = np.array([-1, -1, -1, -1, -1, -1, 1, 0, 0])  # of steps 3, 4 and 5 of the second; step 4 is not predicted
+
+
+def test_causes_worked_by_hand():
+    quality = credit_quality(three_rows(), CAUSES)
+    assert (quality.rows, quality.coverage) == (2, 3 / 4)
+    assert quality.attention_on_events == pytest.approx((0.6 + 0.25) / 2)
+    assert quality.uniform_share == pytest.approx((1 / 4 + 1 / 5) / 2)
+    assert quality.strongest == 0.5  # step 1 of the first row; in the second step 1 has more than step 0
+    assert quality.precision == pytest.approx(2 / 5)  # of 0.6 0.3 and 0.25 0.5 0.25
+    assert quality.recall == 1.0
+    assert quality.average_precision == pytest.approx((1 + 1 / 3) / 2)  # in the second, a tie with step 2
+    assert {d: round(v, 6) for d, v in quality.concentration.items() if v} == {-1: 0.05, 0: 0.425, 1: 0.4, 2: 0.125}
+    near = credit_quality(three_rows(), CAUSES, 0.4, tolerance=1)
+    assert near.attention_on_events == pytest.approx((1.0 + 0.75) / 2)
+    assert near.uniform_share == pytest.approx((3 / 4 + 2 / 5) / 2)
+    assert (near.strongest, near.precision, near.recall, near.average_precision) == (1, 1, 1, 1)
+
+
+def test_without_a_cause_there_is_nothing_to_judge():
+    quality = credit_quality(three_rows(), np.full(9, -1))
+    assert (quality.rows, quality.strongest, quality.precision, quality.recall) == (0, 0, 0, 0)
+    assert (quality.average_precision, quality.attention_on_events, sum(quality.concentration.values())) == (0, 0, 0)
+
+
+def test_one_event_of_several_is_enough_if_any_is_evidence():
+    one = replace(
+        five_steps(), episode=np.array([1]), step=np.array([4]), predicted_at=np.array([4]), reward=np.array([1.0]),
+        weights=np.array([0.9, 0.0, 0.1, 0.0, 0.0], np.float32), offsets=np.array([0, 5]),
+    )  # fmt: skip
+    seen = np.array([False, False, True, True, True, False, False])  # steps 0 to 2 of the second episode
+    every, some = (credit_quality(one, seen, events=events) for events in ("all", "any"))
+    assert (every.recall, some.recall, some.row_recall) == (pytest.approx(1 / 3), 1.0, 1.0)
+    assert every.average_precision == pytest.approx((1 + 1 + 3 / 5) / 3)
+    assert (some.average_precision, some.precision, some.events) == (1.0, 1.0, "any")
+
+
+def test_rewards_of_zero_are_judged_among_all():
+    zero = replace(five_steps(), reward=np.array([0.0, -1.0]))
+    assert [credit_quality(zero, EVENTS, rewards=kind).rows for kind in ("positive", "negative", "all")] == [0, 1, 2]
 
 
 def test_an_oracle_without_events_shares_evenly():
@@ -169,7 +204,12 @@ def test_numbers_are_told_as_json_and_in_words():
     quality = credit_quality(five_steps(), EVENTS, rewards="all")
     told = json.loads(json.dumps(quality.to_json()))
     assert (told["precision"], told["rows"], told["concentration"]["1"]) == (0.4, 2, 0.375)
-    assert str(quality).startswith("precision 0.400, recall 0.667 at attention > 0.2 (2 rewards, 50.0%")
+    assert CreditQuality.from_json(told) == quality
+    assert str(quality) == (
+        "precision 0.400, recall 0.667 at attention > 0.2, average precision 0.725, 50.0% of attention on events "
+        "(evenly spread 36.7%); 2 rewards, 50.0% predicted"
+    )
+    assert "at attention > 0.2 within 2 steps, average" in str(credit_quality(five_steps(), EVENTS, tolerance=2))
 
 
 def test_the_truth_is_found_or_asked_for_by_name():
@@ -189,11 +229,43 @@ def test_the_truth_is_found_or_asked_for_by_name():
     assert credit_quality(oracle, two, annotation="event").precision == 1
 
 
-def test_truth_of_other_data_and_bad_choices_are_refused():
-    with pytest.raises(ValueError, match="6 steps of truth, but the attributions are of 7 steps"):
-        credit_quality(five_steps(), EVENTS[:-1])
-    for threshold in (-0.1, 1.0):
-        with pytest.raises(ValueError, match=r"threshold must lie in \[0, 1\)"):
-            credit_quality(five_steps(), EVENTS, threshold)
-    with pytest.raises(ValueError, match="rewards must be one of .*, got 'some'"):
-        credit_quality(five_steps(), EVENTS, rewards="some")
+def test_causes_may_be_an_annotation():
+    data = long_episodes(1)
+    causes = np.where(data.rewards > 0, 0, -1)
+    steps, episodes = data.columns()
+    noted = Trajectories.from_columns(
+        {**steps, "annotations/cause": causes}, episodes, data.offsets, data.observation_space, data.action_space, {},
+    )  # fmt: skip
+    uniform = uniform_attributions(data)
+    assert credit_quality(uniform, noted, annotation="cause") == credit_quality(uniform, causes)
+    assert credit_quality(uniform, noted) == credit_quality(uniform, data.annotations["event"])
+
+
+@pytest.mark.parametrize(
+    ("truth", "options", "told"),
+    [
+        (EVENTS[:-1], {}, r"truth of shape \(6,\), but the attributions are of 7 steps"),
+        (EVENTS[:, None], {}, r"truth of shape \(7, 1\), but the attributions are of 7 steps"),
+        (EVENTS.astype(float), {}, r"float64 values: expected booleans \(events\) or integers \(causes\)"),
+        (EVENTS.astype(int), {}, "cause of step 0 is step 1: it must be an earlier one, or -1 .*pass booleans"),
+        (np.array([-1, 0, -1, -1, -1, 3, -2]), {}, "cause of step 3 is step 3: it must be an earlier one"),
+        (np.array([-1, 0, -1, -1, -1, 2, -2]), {}, "cause of step 4 is step -2: it must be an earlier one"),
+        (EVENTS, {"threshold": 1.0}, r"threshold must lie in \[0, 1\), got 1.0"),
+        (EVENTS, {"threshold": -0.1}, r"threshold must lie in \[0, 1\), got -0.1"),
+        (EVENTS, {"tolerance": -1}, "tolerance must not be negative, got -1"),
+        (EVENTS, {"events": "some"}, "events must be 'all' or 'any', got 'some'"),
+        (EVENTS, {"rewards": "some"}, "rewards must be one of .*, got 'some'"),
+        (EVENTS, {"annotation": "event"}, "annotation='event' names an annotation of trajectories, but the truth is"),
+    ],
+)
+def test_bad_truth_and_choices_are_named(truth, options, told):
+    with pytest.raises(ValueError, match=told):
+        credit_quality(five_steps(), truth, **options)
+
+
+@pytest.mark.parametrize("wrong", [-0.5, np.nan])
+def test_attention_that_is_none_is_named(wrong):
+    broken = five_steps()
+    broken.weights[1] = wrong
+    with pytest.raises(ValueError, match="attention of row 0 on step 1 is (-0.5|nan)"):
+        credit_quality(broken, EVENTS)

@@ -92,7 +92,11 @@ def fit_report():
 
 def quality(precision=0.91):
     concentration = {d: 0.5 if d == 0 else 0.01 for d in range(-10, 11)}
-    return CreditQuality(precision, 0.82, 0.9, 0.8, 0.77, 0.66, 1234, 0.2, concentration)
+    return CreditQuality(
+        precision=precision, recall=0.82, average_precision=0.88, strongest=0.93, row_precision=0.9, row_recall=0.8,
+        attention_on_events=0.77, uniform_share=0.1, coverage=0.66, rows=1234, threshold=0.2, tolerance=0, events="all",
+        concentration=concentration,
+    )  # fmt: skip
 
 
 def learning(credit=0.6, seed=0, name="OnlineCredit"):
@@ -130,7 +134,7 @@ def test_everything_of_a_run_is_on_its_page(tmp_path):
     assert f"{summary.successful_episodes} ({summary.success_share:.2%})" in told
     assert f"mean {summary.mean_return:.3f}, from {summary.min_return:g} to {summary.max_return:g}" in told
     assert "negative 0.818, zero 0.978, positive 0.800" in shown.text and "12" in shown.text
-    assert shown.row("held-out mazes") == ["0.910", "0.820", "77.0%", "1,234", "66.0%"]
+    assert shown.row("held-out mazes") == ["0.910", "0.820", "0.880", "77.0%", "1,234", "66.0%"]
     [row] = [row for row in shown.rows if row[:1] == ["OnlineCredit"]]
     better = comparison["OnlineCredit"]
     assert row[1] == f"{better.area:.3f}" and row[3] == f"{better.ratio:.2f}" and row[4] == f"{better.improvement:.2f}"

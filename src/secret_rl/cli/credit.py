@@ -131,6 +131,10 @@ class Quality(Output):
     rewards: Literal["positive", "negative", "all"] = "positive"
     """Which rewards."""
     tolerance: int = 0
+    """Count a credited step as right within so many steps of a true event."""
+    events: Literal["all", "any"] = "all"
+    """Whether a reward should credit all true events before it, or any one of them."""
+    reward_tolerance: int = 0
     """Count a prediction as correct within so many steps of the reward."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
@@ -139,8 +143,9 @@ class Quality(Output):
         """Attribute, compare and print."""
         secret = secret_rl.Secret.load(self.model, device=self.device)
         data = secret_rl.Trajectories.load(self.data)
-        attributions = secret.attribute(data, rewards=self.rewards, tolerance=self.tolerance)
+        attributions = secret.attribute(data, rewards=self.rewards, tolerance=self.reward_tolerance)
         quality = secret_rl.credit_quality(
-            attributions, data, self.threshold, annotation=self.annotation, rewards=self.rewards
-        )
+            attributions, data, self.threshold, tolerance=self.tolerance, events=self.events,
+            annotation=self.annotation, rewards=self.rewards,
+        )  # fmt: skip
         self.answer(quality, quality.to_json())

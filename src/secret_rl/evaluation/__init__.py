@@ -1,6 +1,5 @@
 """How good credit is, and what it is worth to those who learn with it."""
 
-from secret_rl.evaluation.causes import CauseQuality, cause_quality
 from secret_rl.evaluation.comparison import ComparedCondition, Comparison, compare
 from secret_rl.evaluation.credit_quality import CreditQuality, credit_quality
 from secret_rl.evaluation.curves import LearningCurves
@@ -30,7 +29,6 @@ from secret_rl.evaluation.transfer import (
 __all__ = [
     "AggregatedCurve",
     "Bootstrap",
-    "CauseQuality",
     "ComparedCondition",
     "Comparison",
     "CreditQuality",
@@ -40,7 +38,6 @@ __all__ = [
     "aggregate",
     "area_under_curve",
     "attention_by_place",
-    "cause_quality",
     "compare",
     "credit_quality",
     "difference",

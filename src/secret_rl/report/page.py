@@ -141,11 +141,12 @@ def _quality(runs: Sequence[Run]) -> Iterator[Html]:
     }
     if judged:
         yield element("h2", "Credit quality")
-        header = ["judged on", "precision", "recall", "attention on events", "rewards judged", "rewards predicted"]
+        header = ["judged on", "precision", "recall", "average precision", "attention on events", "rewards judged",
+                  "rewards predicted"]  # fmt: skip
         rows = [
             [
-                name, f"{quality.precision:.3f}", f"{quality.recall:.3f}", f"{quality.attention_on_events:.1%}",
-                f"{quality.rows:,}", f"{quality.coverage:.1%}",
+                name, f"{quality.precision:.3f}", f"{quality.recall:.3f}", f"{quality.average_precision:.3f}",
+                f"{quality.attention_on_events:.1%}", f"{quality.rows:,}", f"{quality.coverage:.1%}",
             ]
             for name, quality in judged.items()
         ]  # fmt: skip
