@@ -274,12 +274,12 @@ def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop
         """
         import signal, sys, time
         import secret_rl as srl
-        from secret_rl.trajectories import collecting, sources, store
+        from secret_rl.trajectories import collecting, collection, sources
         signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs are started with it ignored
         sources._SCAN = 2048
         collecting._SECONDS_BETWEEN_COMMITS = 0.0
         commits = 0
-        real = store.Collection.commit
+        real = collection.Collection.commit
         def counted(self, **progress):
             global commits
             real(self, **progress)
@@ -287,7 +287,7 @@ def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop
             if commits == 3:
                 print("committed", flush=True)
                 time.sleep(60)
-        store.Collection.commit = counted
+        collection.Collection.commit = counted
         srl.collect(sys.argv[1], int(sys.argv[2]), seed=8, success_share=0.01, out=sys.argv[3])
         """
     )
@@ -336,15 +336,15 @@ def test_a_second_collection_to_the_same_path_is_refused_and_changes_nothing(tmp
         """
         import sys
         import secret_rl as srl
-        from secret_rl.trajectories import collecting, sources, store
+        from secret_rl.trajectories import collecting, collection, sources
         sources._SCAN = 2048
         collecting._SECONDS_BETWEEN_COMMITS = 0.0
-        real = store.Collection.commit
+        real = collection.Collection.commit
         def noticed(self, **progress):
             real(self, **progress)
             print("committed", flush=True)
             sys.stdin.readline()
-        store.Collection.commit = noticed
+        collection.Collection.commit = noticed
         srl.collect(sys.argv[1], 20_000, seed=8, success_share=0.01, out=sys.argv[2])
         """
     )

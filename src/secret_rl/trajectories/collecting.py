@@ -15,10 +15,11 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 from secret_rl.files import check_same, whole_number
 from secret_rl.progress import Tick, progress_bar
 from secret_rl.trajectories.building import annotation_names, env_meta
+from secret_rl.trajectories.collection import Collection
 from secret_rl.trajectories.policies import policy_name
 from secret_rl.trajectories.selection import Selection
 from secret_rl.trajectories.sources import CompiledSource, EnvSource, Source, VectorSource
-from secret_rl.trajectories.store import Collection, check_target, load
+from secret_rl.trajectories.store import check_target, load
 from secret_rl.trajectories.types import Trajectories
 
 _DRAWS_PER_EPISODE = 10_000  # before giving up on a success share, unless told otherwise
