@@ -64,6 +64,15 @@ def test_loaded_arrays_are_mapped_and_read_only(saved):
     assert np.shares_memory(data[10:20].rewards, data.rewards)
 
 
+def test_other_rewards_leave_the_rest_mapped(saved):
+    data, folder = saved
+    loaded = srl.Trajectories.load(folder)
+    other = loaded.with_rewards(lambda rewards: -rewards)
+    np.testing.assert_array_equal(other.rewards, -data.rewards)
+    assert other.observations is loaded.observations
+    assert other.fingerprint == data.with_rewards(-data.rewards).fingerprint != loaded.fingerprint
+
+
 @pytest.mark.parametrize("name", ["observations", "offsets", "final_states", "annotations.trigger_activated"])
 def test_truncated_and_corrupted_files_are_refused_by_name(saved, name):
     data, path = saved

@@ -109,6 +109,43 @@ def test_filter_keeps_what_the_predicate_likes():
     np.testing.assert_array_equal(data.filter(lambda one: len(one) % 2 == 0).lengths, [2, 4])
 
 
+@given(trajectories(), st.integers(0, 99))
+def test_other_rewards_change_nothing_else(data, seed):
+    before = data.rewards.copy()
+    rewards = np.random.default_rng(seed).normal(size=data.steps)
+    other = data.with_rewards(rewards)
+    np.testing.assert_array_equal(other.rewards, rewards)
+    assert other.observations is data.observations and other.annotations is data.annotations
+    assert other.fingerprint != data.fingerprint and not other.equals(data)
+    assert other.with_rewards(data.rewards).equals(data)
+    assert other.with_rewards(data.rewards).fingerprint == data.fingerprint
+    rewards[:] = 0
+    assert other.rewards.any(), "a copy"
+
+    def in_place(given):
+        given[:] = 7
+        return given
+
+    assert (data.with_rewards(in_place).rewards == 7).all()
+    np.testing.assert_array_equal(data.with_rewards(np.sign).rewards, np.sign(before))
+    np.testing.assert_array_equal(data.rewards, before)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "message"),
+    [
+        (np.zeros(4), r"rewards of shape \(4,\), expected \(5,\): one number per step"),
+        (lambda rewards: rewards.sum(), r"rewards of shape \(\), expected \(5,\)"),
+        (lambda rewards: rewards > 0, "rewards must be one number per step, got bool"),
+        (np.array([0, 0, 0, np.nan, np.inf]), r"rewards\[episode 1, step 0\] is nan: expected a finite number"),
+    ],
+)
+def test_bad_rewards_are_named(rewards, message):
+    data = srl.Trajectories.from_episodes([episode(3), episode(2)])
+    with pytest.raises(ValueError, match=message):
+        data.with_rewards(rewards)
+
+
 def test_episode_is_a_view_with_its_final_observation():
     data = srl.Trajectories.from_episodes([episode(2), episode(3, states=np.arange(4))][1:])
     one = data[0]

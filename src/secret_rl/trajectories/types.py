@@ -16,7 +16,7 @@ from secret_rl.files import crc32_of
 from secret_rl.text import printable
 from secret_rl.trajectories.nested import Array, Nest, gather, map_arrays, named_arrays
 from secret_rl.trajectories.summary import Summary
-from secret_rl.trajectories.validation import check_columns
+from secret_rl.trajectories.validation import check_columns, check_rewards
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +258,18 @@ class Trajectories:
     def with_meta(self, **entries: Any) -> Self:
         """The same episodes with entries of ``meta`` added or replaced."""
         return replace(self, meta={**self.meta, **entries}, trusted=True)
+
+    def with_rewards(self, rewards: Array | Callable[[Array], Array]) -> Self:
+        """The same episodes with other rewards; all other arrays are shared.
+
+        Args:
+            rewards: (steps,) the new ones, or a function that makes them of the present ones, such as ``np.sign``.
+        """
+        new = np.array(rewards(np.array(self.rewards)) if callable(rewards) else rewards)
+        if new.shape != (self.steps,):
+            raise ValueError(f"rewards of shape {new.shape}, expected ({self.steps},): one number per step")
+        check_rewards(new, self.offsets)
+        return replace(self, rewards=new, trusted=True)
 
     @cached_property
     def fingerprint(self) -> str:

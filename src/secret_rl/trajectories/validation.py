@@ -39,7 +39,7 @@ def check_columns(
     missing = [name for name in ("rewards", "terminated", "truncated") if name not in steps]
     if missing:
         raise ValueError(f"{', '.join(missing)} missing: there are {sorted(steps)}")
-    _check_rewards(steps["rewards"], offsets)
+    check_rewards(steps["rewards"], offsets)
     for name in ("terminated", "truncated"):
         _check_flags(name, steps[name], offsets)
     for path, space in _leaves("observations", observation_space):
@@ -72,7 +72,8 @@ def check_offsets(offsets: Array, steps: int) -> None:
         )
 
 
-def _check_rewards(rewards: Array, offsets: Array) -> None:
+def check_rewards(rewards: Array, offsets: Array) -> None:
+    """Raise ValueError unless rewards are one finite number per step."""
     if rewards.ndim != 1 or rewards.dtype.kind not in "fiu":
         raise ValueError(f"rewards must be one number per step, got {rewards.dtype} of shape {rewards.shape}")
     for first, part in _parts(rewards):
