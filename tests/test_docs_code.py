@@ -59,7 +59,9 @@ def test_output_is_compared_but_for_its_numbers():
 
 
 def test_pages_with_code_are_found():
-    assert {"tutorial", "own-environment", "own-data", "agents", "potentials", "command-line"} <= set(WITH_CODE)
+    assert {"tutorial", "own-environment", "own-data", "own-truth", "agents", "potentials", "command-line"} <= set(
+        WITH_CODE
+    )
 
 
 @pytest.mark.parametrize("path", [*CITING.values(), ROOT / "CONTRIBUTING.md", ROOT / "paper/DEVIATIONS.md"], ids=str)
