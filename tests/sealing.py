@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from safetensors import safe_open
 
-from secret_rl.files import FileFormat, checksum
+from secret_rl.files import FileFormat, FileFormatError, checksum
 
 
 def change_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
@@ -26,6 +27,14 @@ def change_arrays(path: Path, change: Callable[[dict[str, Any], dict[str, Any]],
     change(about, arrays)
     name, version = about.pop("format"), about.pop("version")
     return FileFormat(name, version).write_arrays(out or path, about, arrays, finite=False)
+
+
+def assert_tampering_is_refused(
+    load: Callable[[Path], Any], path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Any], said: str
+) -> None:
+    """A safetensors file that was changed, and its checksum made to match, is no longer read; ``said`` is why."""
+    with pytest.raises(FileFormatError, match=f"{path.name} cannot be read as .*{said}"):
+        load(change_arrays(path, change))
 
 
 def sealed(content: dict[str, Any]) -> str:

@@ -352,33 +352,33 @@ def test_a_temporary_is_safe_from_a_child_process(tmp_path):
     assert path.read_text() == "parent" and names(tmp_path) == ["a"]
 
 
-def test_many_threads_write_one_file(tmp_path):
+def in_threads(work, texts):
+    with ThreadPoolExecutor(len(texts)) as pool:
+        list(pool.map(work, texts))
+
+
+def in_processes(work, texts):
+    def done(text):
+        work(text)
+        os._exit(7)
+
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(child_process(lambda text=text: done(text))) for text in texts]
+        assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [7] * len(texts)
+
+
+@pytest.mark.parametrize(("in_parallel", "count"), [(in_threads, 8), (in_processes, 4)])
+def test_many_write_one_file(tmp_path, in_parallel, count):
     path = tmp_path / "a"
-    texts = [str(number) * 100_000 for number in range(8)]
+    texts = [str(number) * 100_000 for number in range(count)]
 
     def often(text):
         for _ in range(15):
             write(path, text)
             assert path.read_text() in texts
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(often, texts))
+    in_parallel(often, texts)
     assert path.read_text() in texts and names(tmp_path) == ["a"]
-
-
-def test_many_processes_write_one_file(tmp_path):
-    path = tmp_path / "a"
-    texts = [str(number) * 100_000 for number in range(4)]
-
-    def often(text):
-        for _ in range(25):
-            write(path, text)
-        os._exit(7)
-
-    with contextlib.ExitStack() as stack:
-        children = [stack.enter_context(child_process(lambda text=text: often(text))) for text in texts]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert codes == [7] * 4 and path.read_text() in texts and names(tmp_path) == ["a"]
 
 
 def test_a_folder_is_swept_of_what_the_dead_left(tmp_path):

@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--target", help="this job, reader or scenario, as the table names it")
     parser.add_argument("--seed", type=int, default=0, help="decides what is drawn")
     parser.add_argument("--repeat", metavar="ATTACK/TARGET/CASE", help="one case, as a failure names it")
-    parser.add_argument("--processes", type=int, default=2, help="how many attacks run side by side")
+    parser.add_argument("--processes", type=int, default=2, help="how many attacks run in parallel")
     arguments = parser.parse_args()
     # Threads do not survive a fork.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):

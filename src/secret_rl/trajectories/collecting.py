@@ -53,8 +53,8 @@ def collect(
         policy: ``"random"``, a callable of ``(observation)`` or ``(observation, rng)``, or a Stable-Baselines3
             model. With a vector env it is given batches. A policy that needs its environment is given as its class,
             or as ``functools.partial(its class, option=...)``: it is made as ``policy(env)`` in each process that
-            plays. A callable with a method ``begin(seed)`` is told of each episode's start, with a seed of its own:
-            what a policy draws is independent of what the environment draws.
+            plays. If it has a method ``begin(seed)``, that is called at the start of each episode, with a seed of the
+            policy's own: what a policy draws is independent of what the environment draws.
         seed: Decides everything; each episode has a seed of its own derived from it, kept in
             ``episode_annotations["seed"]``, with which ``env.reset`` gives the same episode again.
         success_share: Keep rolling out until this share of the kept episodes (and of every prefix of them)

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Policy(Protocol):
-    """Told the start of each episode, with the seed for everything random that it does; then asked for actions."""
+    """Receives the start of each episode, with the seed for everything random that it does; then chooses actions."""
 
     name: str
 
@@ -24,7 +24,7 @@ class Policy(Protocol):
 def as_policy(policy: Any, env: Any) -> Policy:
     """``"random"``, a Stable-Baselines3 model, a callable of ``(observation)`` or ``(observation, rng)``, or its class.
 
-    A callable with a ``begin(seed)`` method is told the start of each episode, with a seed of its own. A class (or
+    A ``begin(seed)`` method is called at the start of each episode, with a seed of the policy's own. A class (or
     ``functools.partial`` of one) stands for ``policy(env)``: a policy that looks into its environment is so made
     wherever that is, in this process or in a worker.
     """
