@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.tasks.task import Data, Task, play_without_past, step_numbers
+from paper.tasks.task import Data, Task, play_unmarked, step_numbers
 from secret_rl.views import MaskView, ViewObservation
 
 Row = NDArray[np.float32]
@@ -115,19 +115,19 @@ class Discounting(gym.Env[Row, np.int64]):
 
 def _umbrella(episodes: int, seed: int) -> Data:
     env = ViewObservation(Umbrella(), MaskView(((1, 2),)))  # the umbrella itself is out of sight
-    data = play_without_past(env, episodes, seed).trajectories
+    data = play_unmarked(env, episodes, seed).trajectories
     last = step_numbers(data) == env.unwrapped.chain_length - 1
     return Data(data, np.where(last, 0, -1))
 
 
 def _memory(episodes: int, seed: int) -> Data:
-    data = play_without_past(Memory(), episodes, seed).trajectories
+    data = play_unmarked(Memory(), episodes, seed).trajectories
     return Data(data, step_numbers(data) < 2)
 
 
 def _discounting(episodes: int, seed: int) -> Data:
     env = ViewObservation(Discounting(), MaskView(((0, 1),)))  # what was chosen is out of sight
-    data = play_without_past(env, episodes, seed).trajectories
+    data = play_unmarked(env, episodes, seed).trajectories
     return Data(data, np.where((data.rewards > 0) & (step_numbers(data) > 0), 0, -1))  # a reward at once needs no past
 
 

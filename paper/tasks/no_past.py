@@ -6,16 +6,17 @@ from typing import Any
 import gymnasium as gym
 from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
 
-from paper.tasks.task import Data, Task, play_without_past
+from paper.tasks.task import Data, Task, play_unmarked
 
 
-def _played(env_id: str, steps: int | None, episodes: int, seed: int) -> Data:
-    return play_without_past(gym.make(env_id, disable_env_checker=True), episodes, seed, steps=steps)
+def _played(env_id: str, success_share: float | None, episodes: int, seed: int) -> Data:
+    env = gym.make(env_id, disable_env_checker=True)
+    return play_unmarked(env, episodes, seed, success_share=success_share)
 
 
 def _empty(episodes: int, seed: int) -> Data:
     env: gym.Env[Any, Any] = gym.make("MiniGrid-Empty-5x5-v0", disable_env_checker=True)
-    return play_without_past(ImgObsWrapper(FullyObsWrapper(env)), episodes, seed, steps=50)
+    return play_unmarked(ImgObsWrapper(FullyObsWrapper(env)), episodes, seed, steps=50)
 
 
 TASKS = [
@@ -31,8 +32,8 @@ TASKS = [
         name="frozen_lake",
         source="gymnasium, FrozenLake-v1 (slippery)",
         description="Stepping on the goal pays; the state is seen whole, and the ice adds chance.",
-        make=partial(_played, "FrozenLake-v1", None),
-        episodes=10_000,  # random play seldom gets there
+        make=partial(_played, "FrozenLake-v1", 0.1),  # random play gets there once in a hundred times
+        episodes=2_500,
         past_matters=False,
     ),
     Task(
@@ -40,7 +41,7 @@ TASKS = [
         source="minigrid, MiniGrid-Empty-5x5-v0, whole map in view",
         description="Stepping on the goal pays; the map with the agent on it is seen whole.",
         make=_empty,
-        episodes=2_500,
+        episodes=1_000,
         past_matters=False,
     ),
 ]

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import popgym  # noqa: F401  registers the environments
 
-from paper.tasks.task import Data, Task, play_without_past, step_numbers
+from paper.tasks.task import Data, Task, play_unmarked, step_numbers
 
 _BACK = 3  # RepeatPreviousEasy's k is 4, where k = 1 is the card in view
 
@@ -22,7 +22,7 @@ def _repeat_previous(episodes: int, seed: int) -> Data:
 
 
 def _played(env_id: str, episodes: int, seed: int) -> Data:
-    return play_without_past(gym.make(env_id, disable_env_checker=True), episodes, seed)
+    return play_unmarked(gym.make(env_id, disable_env_checker=True), episodes, seed)
 
 
 TASKS = [

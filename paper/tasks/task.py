@@ -80,11 +80,18 @@ def play(env: gym.Env[Any, Any], episodes: int, seed: int, policy: Any = "random
     return Data(replace(data, annotations={}), marks)
 
 
-def play_without_past(
-    env: gym.Env[Any, Any], episodes: int, seed: int, policy: Any = "random", steps: int | None = None
+def play_unmarked(
+    env: gym.Env[Any, Any],
+    episodes: int,
+    seed: int,
+    policy: Any = "random",
+    steps: int | None = None,
+    success_share: float | None = None,
 ) -> Data:
-    """Trajectories none of whose rewards has a cause in the past."""
-    data = srl.collect(env, episodes, policy, seed, annotations=[], max_episode_steps=steps, progress=False)
+    """Trajectories with no cause given to any reward: there is none, or the caller knows it."""
+    data = srl.collect(
+        env, episodes, policy, seed, success_share, annotations=[], max_episode_steps=steps, progress=False
+    )
     env.close()
     return Data(data, np.full(data.offsets[-1], -1, np.int64))
 

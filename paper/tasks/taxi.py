@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from paper.tasks.task import Data, Marked, Task, last_marked, play, play_without_past
+from paper.tasks.task import Data, Marked, Task, last_marked, play, play_unmarked
 
 _STEPS = 50
 _PICK_UP, _DROP_OFF, _ABOARD = 4, 5, 4
@@ -132,7 +132,7 @@ def _own_rewards(episodes: int, seed: int) -> Data:
 
 
 def _seen_whole(episodes: int, seed: int) -> Data:
-    return play_without_past(gym.make("Taxi-v4", disable_env_checker=True), episodes, seed, Driver, _STEPS)
+    return play_unmarked(gym.make("Taxi-v4", disable_env_checker=True), episodes, seed, Driver, _STEPS)
 
 
 TASKS = [

@@ -1,0 +1,248 @@
+"""The tasks of others: their data is repeatable, and what is called a cause is one by the rules of the task."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+pytest.importorskip("minigrid")
+pytest.importorskip("popgym")
+
+from paper.tasks import HELD_OUT, TASKS, TRAINING
+from paper.tasks.bsuite import Discounting
+
+from secret_rl.trajectories.nested import map_arrays
+
+EPISODES, SEED = 150, 7
+NEEDING = [name for name, task in TASKS.items() if task.past_matters]
+OTHERS = [name for name, task in TASKS.items() if not task.past_matters]
+DOOR, KEY, BALL = 4, 5, 6  # MiniGrid's numbers of objects
+PICK_UP, DROP_OFF, TOGGLE = 4, 5, 5
+
+
+@cache
+def made(name):
+    return TASKS[name].make(EPISODES, SEED)
+
+
+def starts_of(data):
+    return np.repeat(data.trajectories.offsets[:-1], np.diff(data.trajectories.offsets))
+
+
+def has_cause(data):
+    """(steps,) whether a marked step lies before the step, or it has a cause of its own."""
+    if data.truth.dtype != bool:
+        return data.truth >= 0
+    before = np.concatenate([[0], np.cumsum(data.truth)])[:-1]
+    return before > before[starts_of(data)]
+
+
+def causes(data):
+    """(rewards with a cause, their causes), as rows of the trajectories."""
+    rows = np.flatnonzero(data.truth >= 0)
+    return rows, starts_of(data)[rows] + data.truth[rows]
+
+
+def ends(data):
+    return data.trajectories.offsets[1:] - 1
+
+
+def agree(paid, expected):
+    np.testing.assert_array_equal(paid, expected)
+    assert paid.any() and not paid.all(), "both outcomes are in the data"
+
+
+def test_training_and_held_out_seeds_are_apart():
+    assert not set(TRAINING) & set(HELD_OUT)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_seed_decides_everything(name):
+    data, few, other = made(name), TASKS[name].make(5, SEED), TASKS[name].make(5, SEED + 1)
+    rows = few.trajectories.offsets[-1]
+    first = data.trajectories[:5]
+    for field in ("observations", "actions", "rewards"):
+        map_arrays(np.testing.assert_array_equal, getattr(first, field), getattr(few.trajectories, field))
+    np.testing.assert_array_equal(data.truth[:rows], few.truth)
+    assert not first.equals(other.trajectories)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_truth_lies_before_the_reward(name):
+    data = made(name)
+    steps = data.trajectories.offsets[-1]
+    assert data.truth.shape == (steps,)
+    assert not data.trajectories.annotations, "the truth is not in the data"
+    if data.truth.dtype != bool:
+        assert data.truth.dtype == np.int64 and data.truth.min() >= -1
+        assert (data.truth < np.arange(steps) - starts_of(data)).all()
+
+
+@pytest.mark.parametrize("name", NEEDING)
+def test_every_judged_reward_has_a_cause(name):
+    data = made(name)
+    rewards, found = data.trajectories.rewards, has_cause(data)
+    if data.truth.dtype == bool:
+        judged = rewards > 0 if TASKS[name].judged == "positive" else rewards != 0
+        assert judged.any() and found[judged].all()
+    else:
+        judged = found
+        assert judged.any() and (rewards[judged] != 0).all()
+    if TASKS[name].judged == "positive":
+        assert (rewards[judged] > 0).all() and (rewards <= 0).any()
+    else:
+        assert (rewards[judged] > 0).any() and (rewards[judged] < 0).any()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_reward_has_a_cause_where_the_past_does_not_matter(name):
+    data = made(name)
+    assert (data.truth == -1).all()
+    if name != "frozen_lake":  # there the ice decides with the action
+        outcomes = by_present(data)
+        assert all(len(signs) == 1 for signs in outcomes.values())
+
+
+def present(name, data):
+    """(steps, numbers) observation and action, without what never comes twice: clocks and random bits."""
+    seen = data.trajectories.observations
+    if isinstance(seen, dict):
+        seen = np.concatenate([part.reshape(len(part), -1) for key, part in seen.items() if key != "time"], 1)
+    seen = seen.reshape(len(seen), -1)
+    if name == "umbrella":
+        seen = seen[:, :3]
+    return np.concatenate([seen, data.trajectories.actions.reshape(len(seen), -1)], 1)
+
+
+def by_present(data, name=None):
+    outcomes = {}
+    for row, reward in zip(present(name, data), data.trajectories.rewards, strict=True):
+        outcomes.setdefault(row.tobytes(), set()).add(np.sign(reward))
+    return outcomes
+
+
+@pytest.mark.parametrize("name", [name for name in NEEDING if name != "mountain_car_left"])
+def test_the_present_alone_does_not_decide(name):
+    data = made(name)
+    outcomes = by_present(data, name)
+    rows, signs = present(name, data), np.sign(data.trajectories.rewards)
+    judged = np.flatnonzero(has_cause(data) & (signs > 0))
+    ambiguous = [len(outcomes[rows[row].tobytes()]) > 1 for row in judged]
+    assert np.mean(ambiguous) > 0.5
+
+
+def test_the_end_of_the_drive_says_little_about_its_beginning():
+    data = made("mountain_car_left")
+    last = ends(data)[data.trajectories.terminated[ends(data)]]
+    rows = np.concatenate([data.trajectories.observations, data.trajectories.actions], 1)[last]
+    rows = (rows - rows.mean(0)) / rows.std(0)
+    paid = data.trajectories.rewards[last] > 0
+    distance = ((rows[:, None] - rows) ** 2).sum(-1) + np.diag(np.full(len(rows), np.inf))
+    nearest = paid[np.argsort(distance, 1)[:, :9]].mean(1) > 0.5
+    assert (nearest == paid).mean() < max(paid.mean(), 1 - paid.mean()) + 0.15
+
+
+@pytest.mark.parametrize("name", ["taxi_delivery", "taxi_delivery_signed"])
+def test_a_delivery_pays_after_a_pick_up_where_the_passenger_waits(name):
+    data = made(name)
+    seen, actions, rewards = data.trajectories.observations, data.trajectories.actions, data.trajectories.rewards
+    np.testing.assert_array_equal(data.truth, (seen[:, 3] == 1) & (actions == PICK_UP))
+    over = ends(data)[data.trajectories.terminated[ends(data)]]
+    assert (actions[over] == DROP_OFF).all()
+    agree(rewards[over] > 0, has_cause(data)[over])
+    if name == "taxi_delivery_signed":
+        assert (rewards[over] != 0).all()
+
+
+def test_taxi_pays_its_own_rewards_at_the_destination():
+    data = made("taxi_own_rewards")
+    seen, actions, rewards = data.trajectories.observations, data.trajectories.actions, data.trajectories.rewards
+    assert set(np.unique(rewards)) == {-10, -1, 20}
+    places = np.array([(0, 0), (0, 4), (4, 0), (4, 3)])
+    tried = (actions == DROP_OFF) & (seen[:, :2] == places[seen[:, 2]]).all(1)
+    assert set(rewards[tried]) == {-10, 20}
+    agree(rewards[tried] == 20, has_cause(data)[tried])
+    _, cause = causes(data)
+    assert (actions[cause] == PICK_UP).all() and (seen[cause, 3] == 1).all()
+
+
+@pytest.mark.parametrize("name", ["unlock", "unlock_clock"])
+def test_a_locked_door_opens_after_the_key_was_picked_up(name):
+    data = made(name)
+    seen, actions, rewards = data.trajectories.observations, data.trajectories.actions, data.trajectories.rewards
+    if name == "unlock_clock":
+        assert set(seen) == {"image", "direction", "time"}
+        assert seen["time"].min() == 0 and seen["time"].max() <= 1
+        seen = seen["image"]
+    assert not seen[:, :, 6].any(), "neither what is carried nor what lies beside is seen"
+    ahead = seen[:, 3, 5, 0]
+    assert (ahead[data.truth] == KEY).all() and (actions[data.truth] == 3).all()
+    tried = (actions == TOGGLE) & (ahead == DOOR)
+    agree(rewards[tried] > 0, has_cause(data)[tried])
+    assert not rewards[~tried].any()
+
+
+def test_the_blue_door_pays_after_the_red_one():
+    data = made("red_blue_doors")
+    over = ends(data)[data.trajectories.terminated[ends(data)]]
+    assert (data.trajectories.observations[over, 3, 5, :2] == (DOOR, 2)).all(), "the blue door is ahead"
+    agree(data.trajectories.rewards[over] > 0, has_cause(data)[over])
+
+
+@pytest.mark.parametrize("name", ["memory_s7", "memory_s11"])
+def test_the_end_pays_that_holds_the_cue(name):
+    data = made(name)
+    images, directions = (data.trajectories.observations[key] for key in ("image", "direction"))
+    over = ends(data)[data.trajectories.terminated[ends(data)]]
+    assert has_cause(data)[over].all() and len(over) > 0.9 * EPISODES
+    assert not data.truth[over].any(), "the cue is out of view when it decides"
+    things = np.isin(images[..., 0], (KEY, BALL)).sum((1, 2))
+    cue = []
+    for row in over:
+        rows = np.arange(starts_of(data)[row], row)
+        looking = rows[data.truth[rows] & (directions[rows] == 2) & (things[rows] == 1)]
+        (kind,) = set(images[looking][..., 0].flat) & {KEY, BALL}
+        cue.append(kind)
+    at_the_end = images[over, 3, 4, 0]
+    agree(data.trajectories.rewards[over] > 0, at_the_end == cue)
+
+
+@pytest.mark.parametrize("name", ["repeat_first", "repeat_previous"])
+def test_cards_pay_for_the_suit_of_their_cause(name):
+    data = made(name)
+    rows, cause = causes(data)
+    agree(data.trajectories.rewards[rows] > 0, data.trajectories.actions[rows] == data.trajectories.observations[cause])
+    rewarded = np.flatnonzero(data.trajectories.rewards)
+    assert set(rewarded) - set(rows) <= set(data.trajectories.offsets), "but for a reward at the first step"
+
+
+def test_the_umbrella_is_chosen_at_the_first_step():
+    data = made("umbrella")
+    rows, cause = causes(data)
+    np.testing.assert_array_equal(rows, ends(data))
+    assert not data.trajectories.observations[:, 1].any(), "the umbrella is out of sight"
+    needed = data.trajectories.observations[rows, 0]
+    agree(data.trajectories.rewards[rows] > 0, data.trajectories.actions[cause] == needed)
+
+
+def test_the_bit_is_repeated_at_the_last_step():
+    data = made("memory_len")
+    shown = data.trajectories.observations[:, 2]
+    np.testing.assert_array_equal(shown != 0, data.truth)
+    first, last = data.trajectories.offsets[:-1], ends(data)
+    agree(data.trajectories.rewards[last] > 0, 2 * data.trajectories.actions[last] - 1 == shown[first])
+
+
+def test_the_first_action_chooses_when_the_reward_comes():
+    data = made("discounting_chain")
+    within = np.arange(len(data.truth)) - starts_of(data)
+    chosen = data.trajectories.actions[starts_of(data)]
+    agree(data.trajectories.rewards > 0, within == np.array(Discounting.delays)[chosen] - 1)
+    assert not data.trajectories.observations[:, 0].any(), "the choice is out of sight"
+
+
+def test_the_goal_pays_after_the_left_hill():
+    data = made("mountain_car_left")
+    np.testing.assert_array_equal(data.truth, data.trajectories.observations[:, 0] < -1.1)
+    over = data.trajectories.terminated
+    agree(data.trajectories.rewards[over] > 0, has_cause(data)[over])
