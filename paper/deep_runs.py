@@ -181,7 +181,8 @@ class Potentials:
         if name is None:
             return None
         if name == "OnlineCredit":
-            return srl.OnlineCredit(self._secret, observation=CREDIT_VIEW, scale=condition.scale)
+            # repeat: as OnlineCredit was when the committed results were made
+            return srl.OnlineCredit(self._secret, observation=CREDIT_VIEW, scale=condition.scale, repeat=True)
         if name not in self._made:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # few rewards, zero coverage: the curves tell

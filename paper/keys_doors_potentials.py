@@ -86,7 +86,8 @@ def potential_of(files: Files, condition: Condition, number: int) -> Any:
     if condition.potential is None:
         return None
     if condition.potential == "OnlineCredit":
-        return OnlineCredit(files.secret(number), **condition.options)
+        # repeat: as OnlineCredit was when the committed results were made
+        return OnlineCredit(files.secret(number), repeat=True, **condition.options)
     path = files.potential(condition, number)
     kinds: dict[str, Any] = {"learned": srl.LearnedPotential, "way": KnownWay}
     return kinds.get(condition.potential, TablePotential).load(path)

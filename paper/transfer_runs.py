@@ -182,7 +182,8 @@ def _potentials(
             if kind == "none" or model is None:
                 found[name] = None
             elif kind == "OnlineCredit":
-                found[name] = srl.OnlineCredit(model, observation=view) if model.queries is not None else None
+                # repeat: as OnlineCredit was when the committed results were made
+                found[name] = None if model.queries is None else srl.OnlineCredit(model, observation=view, repeat=True)
             elif not data.successful.any():
                 found[name] = None
             else:

@@ -56,7 +56,7 @@ def test_each_condition_is_the_library_calls_and_nothing_is_run_twice(tiny, monk
     env = gym.make("secret_rl/Triggers-v0", **panel.options(1))
     data = srl.collect("secret_rl/Triggers-v0", 60, seed=719_001, env_options=panel.options(1))
     attributions = secret.attribute(data)
-    expected = {"none": env, "OnlineCredit": srl.PotentialShaping(env, srl.OnlineCredit(secret), 0.99)}
+    expected = {"none": env, "OnlineCredit": srl.PotentialShaping(env, srl.OnlineCredit(secret, repeat=True), 0.99)}
     for kind in ("paper", "pending", "value"):
         expected[kind] = srl.PotentialShaping(env, srl.estimate_potential(data, attributions, kind), 0.99)
     adapted = srl.adapt(secret, data)  # that of maze 1 is model 1 adapted

@@ -3,6 +3,7 @@
 import json
 import warnings
 import zlib
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +17,7 @@ from tests.sealing import change_json
 import secret_rl as srl
 from secret_rl.agents import QLearning
 from secret_rl.agents.q_learning import PlainRun
-from secret_rl.agents.tabular import CompiledRun
+from secret_rl.agents.tabular import CompiledRun, learn_many
 from secret_rl.credit import NotFittedError, Secret, fitting, memoryless
 from secret_rl.envs.tabular import distinct_credit, model_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
@@ -24,6 +25,8 @@ from secret_rl.files import FileFormatError
 from secret_rl.shaping import (
     CoverageWarning,
     EventCredit,
+    NoCreditPaidWarning,
+    NotCreditWarning,
     Observed,
     OnlineCredit,
     PotentialShaping,
@@ -101,18 +104,22 @@ OPTIONS = {
     "reward": st.sampled_from([1.0, 2.5, 0.1]),
     "cap": st.sampled_from([0.95, 0.4, 1.0]),
     "reset_on_reward": st.booleans(),
+    "repeat": st.booleans(),
 }
 options_of_credit = st.fixed_dictionaries(OPTIONS)
 
 
-def expected(credit, steps, threshold, scale, reward, cap, reset_on_reward):
+def expected(credit, steps, threshold, scale, reward, cap=0.95, reset_on_reward=False, repeat=False):
     """Phi after each of some (observation, action, reward) steps, written out."""
-    total, answers = 0.0, []
+    total, answers, earned = 0.0, [], set()
     for observation, action, paid in steps:
         share = credit(observation, action)
-        total += scale * reward * share if share > threshold else 0.0
+        if share > threshold and (repeat or (observation, action) not in earned):
+            total += scale * reward * share
+            earned.add((observation, action))
         if reset_on_reward and paid > 0:
             total = 0.0
+            earned.clear()
         answers.append(min(total, cap * reward))
     return answers
 
@@ -176,27 +183,50 @@ class Says:
 
 
 def after_steps(potential, count, reward=0.0):
+    """The same pair again and again."""
     potential.begin(0, {})
     return [potential.step(0, 0, reward, {}) for _ in range(count)]
 
 
 def test_worked_by_hand():
-    assert after_steps(OnlineCredit(Says(0.5), scale=0.5), 5) == [0.25, 0.5, 0.75, 0.95, 0.95]
-    assert after_steps(OnlineCredit(Says(0.5), scale=0.5, cap=0.5, reward=2), 3) == [0.5, 1.0, 1.0]
-    assert after_steps(OnlineCredit(Says(0.1)), 2) == [0, 0], "what is not above the threshold is dropped"
-    assert after_steps(OnlineCredit(Says(0.11), scale=1), 2) == [0.11, 0.22]
-    assert after_steps(OnlineCredit(Says(0.0), threshold=0), 2) == [0, 0]
-    potential = OnlineCredit(Says(0.5), scale=0.5, reset_on_reward=True)
+    def repeating(credit, **options):
+        return OnlineCredit(Says(credit), repeat=True, **options)
+
+    assert after_steps(repeating(0.5, scale=0.5), 5) == [0.25, 0.5, 0.75, 0.95, 0.95]
+    assert after_steps(repeating(0.5, scale=0.5, cap=0.5, reward=2), 3) == [0.5, 1.0, 1.0]
+    assert after_steps(repeating(0.1), 2) == [0, 0], "what is not above the threshold is dropped"
+    assert after_steps(repeating(0.11, scale=1), 2) == [0.11, 0.22]
+    assert after_steps(repeating(0.0, threshold=0), 2) == [0, 0]
+    potential = repeating(0.5, scale=0.5, reset_on_reward=True)
     assert after_steps(potential, 2) == [0.25, 0.5]
     assert [potential.step(0, 0, r, {}) for r in (0.0, 1.0, -1.0, 0.0)] == [0.75, 0, 0.25, 0.5]
-    assert after_steps(OnlineCredit(Says(0.5), scale=0.5), 2, reward=1.0) == [0.25, 0.5]
+    assert after_steps(repeating(0.5, scale=0.5), 2, reward=1.0) == [0.25, 0.5]
+
+
+def test_a_pair_earns_once_an_episode():
+    potential = OnlineCredit(Says(0.5), scale=0.5)
+    assert after_steps(potential, 3) == after_steps(potential, 3) == [0.25] * 3, "and again in the next episode"
+    assert potential.step(1, 0, 0.0, {}) == 0.5, "another action is another pair"
+    assert [potential.step(0, seen, 0.0, {}) for seen in (7, 0, 7)] == [0.5, 0.75, 0.75], "so is another observation"
+    anew = OnlineCredit(Says(0.5), scale=0.5, reset_on_reward=True)
+    assert after_steps(anew, 2) == [0.25, 0.25]
+    assert [anew.step(0, 0, r, {}) for r in (1.0, 0.0, 0.0)] == [0, 0.25, 0.25], "once between two rewards"
+
+
+def test_what_never_repeats_is_paid_each_time_unless_a_view_drops_it():
+    """A clock makes every pair a new one; without it, they repeat."""
+    for view, answers in ((None, [0.25, 0.5, 0.75]), (srl.DropView(("clock",), squeeze=True), [0.25] * 3)):
+        potential = OnlineCredit(Says(0.5), scale=0.5, observation=view)
+        potential.begin({"place": 3, "clock": 0}, {})
+        assert [potential.step(0, {"place": 3, "clock": t}, 0.0, {}) for t in (1, 2, 3)] == answers
 
 
 def test_the_defaults_keep_the_total_under_the_reward():
     assert OnlineCredit(Says(1.0)).options == {
-        "threshold": 0.1, "scale": 0.3, "reward": 1.0, "cap": 0.95, "reset_on_reward": False,
+        "threshold": 0.1, "scale": 0.3, "reward": 1.0, "cap": 0.95, "reset_on_reward": False, "repeat": False,
+        "warn_after": 100,
     }  # fmt: skip
-    assert max(after_steps(OnlineCredit(Says(1.0)), 900)) == 0.95
+    assert max(after_steps(OnlineCredit(Says(1.0), repeat=True), 900)) == 0.95
     assert repr(OnlineCredit(Says(1.0), scale=0.2)).startswith("OnlineCredit(threshold=0.1, scale=0.2, reward=1.0")
 
 
@@ -278,7 +308,7 @@ def test_environments_that_show_the_same_array_again_and_again():
 
 def test_only_the_environments_that_are_asked_about_count():
     """Rows outside of the mask hold leftovers."""
-    sums = OnlineCredit(Says(0.5), scale=0.5, reset_on_reward=True).vector(3)
+    sums = OnlineCredit(Says(0.5), scale=0.5, reset_on_reward=True, repeat=True).vector(3)
     rows, everyone = np.zeros(3, int), np.ones(3, bool)
     assert sums.begin(everyone, rows, {}).tolist() == [0, 0, 0]
     assert sums.step(everyone, rows, rows, np.zeros(3), {}).tolist() == [0.25] * 3
@@ -287,6 +317,18 @@ def test_only_the_environments_that_are_asked_about_count():
     assert sums.step(everyone, rows, rows, np.zeros(3), {}).tolist() == [0.75, 0.5, 0.5]
     sums.begin(np.array([False, True, False]), rows, {})
     assert sums.step(everyone, rows, rows, np.array([0.0, 0.0, 1.0]), {}).tolist() == [0.95, 0.25, 0.0]
+
+
+def test_environments_remember_each_their_own_pairs():
+    sums = OnlineCredit(Says(0.5), scale=0.5).vector(3)
+    rows, everyone = np.zeros(3, int), np.ones(3, bool)
+    sums.begin(everyone, rows, {})
+    one = np.array([False, True, False])
+    assert sums.step(one, rows, rows, np.zeros(3), {})[1] == 0.25
+    assert sums.step(everyone, rows, rows, np.zeros(3), {}).tolist() == [0.25] * 3
+    sums.begin(one, rows, {})
+    assert sums.step(everyone, rows, rows, np.zeros(3), {}).tolist() == [0.25] * 3
+    assert sums.step(everyone, np.array([0, 0, 1]), rows, np.zeros(3), {}).tolist() == [0.25, 0.25, 0.5]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -310,7 +352,7 @@ def test_observations_from_a_function_are_asked_for_one_at_a_time():
 
     steps, (_, *answers) = play(EveryEnding(), potential(), 3, 20)
     of_cues = [((dict(observation)["cue"],), action, reward) for observation, action, reward in steps]
-    assert answers == expected(credit.of_keys, of_cues, 0.0, 0.3, 1.0, 0.95, False)
+    assert answers == expected(credit.of_keys, of_cues, 0.0, 0.3, 1.0)
     assert potential().vector(3) is None
     for mode in MODES:
         ours = VectorPotentialShaping(SyncVectorEnv([EveryEnding] * 3, autoreset_mode=mode), potential(), 0.9)
@@ -357,21 +399,45 @@ def assert_same_values(shaped, episodes, seed):
         np.testing.assert_array_equal(learned[state], values)
 
 
-def test_a_real_model_teaches_a_compiled_learner_what_it_teaches_a_stepping_one(secret):
+@pytest.mark.parametrize("repeat", [False, True])
+def test_a_real_model_teaches_a_compiled_learner_what_it_teaches_a_stepping_one(secret, repeat):
     env = TriggersEnv(size=5, triggers=1, layout_seed=4)
     for scale in (1.0, 0.3):
-        shaped = PotentialShaping(env, OnlineCredit(secret, threshold=0.02), 0.99, scale=scale)
+        shaped = PotentialShaping(env, OnlineCredit(secret, threshold=0.02, repeat=repeat), 0.99, scale=scale)
         curve = QLearning(seed=1).learn(shaped, 60)
         assert_same_curve(curve, QLearning(seed=1).learn(gym.Wrapper(shaped), 60))
         assert_same_values(shaped, 30, seed=2)
     assert not np.array_equal(curve.returns, QLearning(seed=1).learn(env, 60).returns), "the shaping matters"
 
 
-def test_what_compiled_learners_get_takes_no_room_for_time():
-    model = PotentialShaping(maze(max_steps=5000), OnlineCredit(HashedCredit()), 0.9, scale=0.5).tabular()
+@pytest.mark.parametrize("repeat", [False, True])
+def test_many_compiled_learners_remember_each_their_own_pairs(repeat):
+    """In lanes that they share one after the other, beside tasks without such a memory."""
+    envs = [maze(layout_seed=seed, max_steps=60) for seed in range(4)]
+    shaped = [
+        PotentialShaping(env, OnlineCredit(HashedCredit(), scale=0.1, repeat=repeat if i else not repeat), 0.97)
+        for i, env in enumerate(envs)
+    ]
+    models = [model_of(env) for env in (*shaped, envs[0])]
+    curves = learn_many(models, range(9), 12, discount=0.97, learning_rate=0.3)
+    for env, curve in zip((*shaped, envs[0]), curves, strict=True):
+        for seed in range(9):
+            learner = QLearning(seed=seed, discount=0.97, learning_rate=0.3)
+            np.testing.assert_array_equal(curve[seed], learner.learn(gym.Wrapper(env), 12).returns)
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+def test_what_compiled_learners_get_takes_no_room_for_time(repeat):
+    potential = OnlineCredit(HashedCredit(), repeat=repeat)
+    model = PotentialShaping(maze(max_steps=5000), potential, 0.9, scale=0.5).tabular()
     assert model.credit.shape[1] == 5000 and distinct_credit(model.credit).shape[1] == 1
     assert model.pairs.shape == model.next_states.shape and model.cap == 0.95 and model.scale == 0.5
-    assert len(model.credit) <= 16, "pairs of the same worth share a row"
+    assert model.once is not repeat
+    if repeat:
+        assert len(model.credit) <= 16, "pairs of the same worth share a row"
+    else:
+        assert 16 < len(model.credit) < model.pairs.size, "equal pairs share a row"
+        assert (distinct_credit(model.credit)[1:] > 0).all(), "and all that earn nothing"
 
 
 def test_no_arrays_of_sums_that_start_anew_or_of_observations_from_a_function():
@@ -487,7 +553,7 @@ def test_no_more_pairs_than_there_is_room_for_are_remembered(monkeypatch):
         credit = HashedCredit()
         potential = OnlineCredit(credit, threshold=0, scale=0.01)
         steps, (_, *answers) = play(make(), potential, 11, 40)
-        assert answers == expected(credit.of_keys, steps, 0.0, 0.01, 1.0, 0.95, False), world
+        assert answers == expected(credit.of_keys, steps, 0.0, 0.01, 1.0), world
         assert len(potential._known.known) <= 7
     ours = VectorPotentialShaping(SyncVectorEnv([maze] * 4), OnlineCredit(HashedCredit()), 0.9)
     theirs = SyncVectorEnv([lambda: PotentialShaping(maze(), OnlineCredit(HashedCredit()), 0.9)] * 4)
@@ -505,7 +571,10 @@ def test_pictures_are_not_kept_whole():
 
 
 def test_options_come_back_from_a_file(tmp_path):
-    options = {"threshold": 0.25, "scale": 0.5, "reward": 3.0, "cap": 0.5, "reset_on_reward": True}
+    options = {
+        "threshold": 0.25, "scale": 0.5, "reward": 3.0, "cap": 0.5, "reset_on_reward": True, "repeat": True,
+        "warn_after": None,
+    }  # fmt: skip
     credit = HashedCredit()
     path = OnlineCredit(credit, **options).save(tmp_path / "online.json")
     again = OnlineCredit.load(path, credit)
@@ -545,6 +614,10 @@ CANNOT = r"online\.json cannot be read as 'secret-rl online credit': "
                 ({"cap": True}, "True is not a finite number"),
                 ({"reset_on_reward": "no"}, "reset_on_reward is 'no'"),
                 ({"reset_on_reward": 1}, "reset_on_reward is 1"),
+                ({"repeat": None}, "repeat is None"),
+                ({"warn_after": 0}, "warn_after must be"),
+                ({"warn_after": 2.5}, "warn_after must be"),
+                ({"warn_after": True}, "warn_after must be"),
             )
         ),
     ],
@@ -640,6 +713,7 @@ def test_other_spaces_are_refused_when_an_environment_is_wrapped(secret):
         ({"reward": float("nan")}, "got nan"),
         ({"cap": 0}, r"cap must lie in \(0, 1\]: a share of the reward, got 0"),
         ({"cap": 1.1}, "got 1.1"),
+        ({"warn_after": 0}, "warn_after must be an integer of at least 1, got 0"),
     ],
 )
 def test_bad_options_are_refused(options, message):
@@ -651,6 +725,107 @@ def test_something_that_gives_no_credit_is_refused():
     for other in (None, "model.safetensors", object()):
         with pytest.raises(TypeError, match="expected a fitted Secret, or an object with step_credit"):
             OnlineCredit(other)
+
+
+def episodes_of(potential, count, steps=3):
+    """Warnings that so many episodes give."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(count):
+            after_steps(potential, steps)
+        potential.begin(0, {})
+    return [str(w.message) for w in caught if w.category is NoCreditPaidWarning]
+
+
+def test_a_potential_that_pays_nothing_says_so_once():
+    potential = OnlineCredit(Says(0.0625))
+    assert episodes_of(potential, 99) == []
+    [message] = episodes_of(potential, 1)
+    assert message == (
+        "no step of the first 100 episodes (300 steps) earned anything, so nothing is shaped: the largest step credit "
+        "is 0.0625, and what is not above the threshold of 0.1 is dropped; see in secret.report whether the model "
+        "learned credit, give with observation= the view that it was fitted on, or lower threshold"
+    )
+    assert episodes_of(potential, 300) == episodes_of(potential.fresh(), 300) == []
+    assert len(episodes_of(OnlineCredit(Says(0.0), warn_after=7), 7)) == 1
+    assert episodes_of(OnlineCredit(Says(0.0), warn_after=None), 300) == []
+    assert episodes_of(OnlineCredit(Says(0.5)), 300) == []
+    assert episodes_of(OnlineCredit(Says(0.0)), 300, steps=0) == [], "nothing was played"
+
+
+def test_copies_count_together():
+    potential = OnlineCredit(Says(0.0), warn_after=10)
+    copies = [potential.fresh() for _ in range(3)]
+    assert [len(episodes_of(copy, 4)) for copy in copies] == [0, 0, 1]
+    paid = OnlineCredit(Says(0.5), warn_after=10)
+    after_steps(paid.fresh(), 1)
+    assert not paid._watch.on
+
+
+def test_environments_side_by_side_count_together():
+    potential = OnlineCredit(Says(0.0), warn_after=5)
+    sums, rows, everyone = potential.vector(2), np.zeros(2, int), np.ones(2, bool)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):  # the third goes on
+            sums.begin(everyone, rows, {})
+            sums.step(everyone, rows, rows, np.zeros(2), {})
+            sums.step(np.array([True, False]), rows, rows, np.zeros(2), {})
+    with pytest.warns(NoCreditPaidWarning, match=r"first 5 episodes \(8 steps\)"):
+        sums.begin(np.array([True, False]), rows, {})
+    assert episodes_of(potential, 9) == []
+    paying = OnlineCredit(Says(0.5), warn_after=5)
+    sums = paying.vector(2)
+    sums.begin(everyone, rows, {})
+    sums.step(everyone, rows, rows, np.zeros(2), {})
+    assert not paying._watch.on
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_wrapped_environment_counts_its_episodes(mode):
+    envs = TriggersVectorEnv(4, size=4, triggers=2, max_steps=5, autoreset_mode=mode)
+    envs = VectorPotentialShaping(envs, OnlineCredit(Says(0.0), warn_after=30), 0.9)
+    envs.reset(seed=0)
+    ended = 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        while not caught:
+            over = np.logical_or(*envs.step(envs.action_space.sample())[2:4])
+            before, ended = ended, ended + int(over.sum())
+            if mode is AutoresetMode.DISABLED and over.any():
+                envs.reset(options={"reset_mask": over.copy()})
+    assert before <= 30 + 4 and ended >= 30
+
+
+def test_a_finite_task_in_which_no_pair_pays_is_noticed_at_once():
+    potential = OnlineCredit(Says(0.05))
+    shaped = PotentialShaping(maze(), potential, 0.99)
+    with pytest.warns(NoCreditPaidWarning, match=r"none of the [\d,]+ pairs of this task earns .* is 0\.05"):
+        shaped.tabular()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shaped.tabular()
+        PotentialShaping(maze(), OnlineCredit(HashedCredit()), 0.99).tabular()
+
+
+class Judged(Says):
+    def __init__(self, verdict):
+        super().__init__(0.5)
+        self.report = SimpleNamespace(verdict=verdict)
+
+
+@pytest.mark.parametrize("verdict", ["not learned", "past not needed"])
+def test_a_model_that_did_not_learn_credit_gives_a_warning(tmp_path, verdict):
+    with pytest.warns(NotCreditWarning, match=f"verdict on this model is '{verdict}'.* read secret.report, fit again"):
+        potential = OnlineCredit(Judged(verdict))
+    path = potential.save(tmp_path / "online.json")
+    with pytest.warns(NotCreditWarning):
+        OnlineCredit.load(path, Judged(verdict))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        potential.fresh()
+        for fine in (Judged("credit"), Says(0.5), SimpleNamespace(step_credit=Says(1).step_credit, report=None)):
+            OnlineCredit(fine)
 
 
 def test_events_add_up_to_just_under_the_reward():

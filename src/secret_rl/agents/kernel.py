@@ -27,6 +27,8 @@ TASK = np.dtype(
         ("cap", np.float64),
         ("scale", np.float64),
         ("credit_stride", np.uint64),  # 0: credit is the same at all times
+        ("credit_first", np.uint64),  # where its credit begins
+        ("once", np.uint64),  # entries of credit that are paid once an episode; 0: paid every time
         ("keep_on_truncation", np.bool_),
     ],
     align=True,
@@ -125,6 +127,10 @@ def _play(few, shaped, tables, tasks, learners, queue, lanes, unseen, powers, op
     episodes = uintp(returns.shape[1])
     longest = uintp(len(powers) - 1)
     lots = np.empty(len(lanes) * ROUNDS, np.uint64)
+    room = uintp(0)
+    for task in tasks:
+        room = max(room, uintp(task.once))
+    paid = np.zeros(uintp(len(lanes)) * room, np.uint64)  # in which episode a row of credit was: when it began, and 1
     active = uintp(len(lanes))
     for number in range(active):
         lanes[number].lots = number * uintp(ROUNDS)
@@ -163,6 +169,10 @@ def _play(few, shaped, tables, tasks, learners, queue, lanes, unseen, powers, op
                     if shaped:
                         task = tasks[lane.task]
                         earned = credit[credit_rows[entry] + time * task.credit_stride]
+                        if task.once and earned != 0.0:
+                            place = lane.lots // uintp(ROUNDS) * room + credit_rows[entry] - task.credit_first
+                            earned = 0.0 if paid[place] == lane.begin + uintp(1) else earned
+                            paid[place] = lane.begin + uintp(1)
                         zero = terminated or (truncated and not task.keep_on_truncation)
                         reward += _shaping(lane, task, next_potential[entry], earned, zero, options.discount)
                     # whether terminated or not: in a branch of its own, its last comparison would become one, too

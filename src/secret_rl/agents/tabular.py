@@ -77,6 +77,8 @@ def pack(models: Sequence[TabularModel]) -> Packed:
             model.cap,
             model.scale,
             shaped[number] and credit.shape[1] > 1,
+            credit_firsts.get(id(model.credit), 0),
+            credit.size if shaped[number] and model.once else 0,
             model.keep_on_truncation,
         )
     return Packed(Tables._make([*columns, np.concatenate(credit_parts)]), tasks, shaped)

@@ -18,6 +18,7 @@ from secret_rl.files import plain
 from secret_rl.progress import Show, Tick, progress_bar
 from secret_rl.report.record import RunFolder
 from secret_rl.report.runs import COMPARISON, COMPARISON_FORMAT, CURVES
+from secret_rl.shaping.potentials import warn_unless_credit
 
 _WINDOW = 20  # episodes that a level of return is the mean of
 
@@ -58,6 +59,7 @@ class Potential(Output):
             secret = secret_rl.Secret.load(self.model, device=self.device)
             if self.adapt:
                 secret = secret_rl.adapt(secret, data, steps=self.adapt)
+            warn_unless_credit(secret)
             attributions = secret.attribute(data, tolerance=self.tolerance, needing_past=self.kind == "mixed")
             self.note(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
         potential = secret_rl.estimate_potential(
@@ -90,6 +92,8 @@ class Learn(Output):
     """Shape with this table, a file written by potential; or with a learned potential that was saved."""
     credit: Path | None = None
     """Shape with the credit of this model as it happens: a file written by fit; no target trajectories needed."""
+    repeat: bool = False
+    """With --credit: an (observation, action) pair earns each time, not once an episode."""
     scale: float = 1.0
     """Of the potential."""
     option: Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")] = ()
@@ -114,7 +118,8 @@ class Learn(Output):
         if self.potential is not None:
             tasks["potential"] = self._shaped(env, self.potential)
         if self.credit is not None:
-            tasks["OnlineCredit"] = self._shaped(env, secret_rl.OnlineCredit(secret_rl.Secret.load(self.credit)))
+            credit = secret_rl.OnlineCredit(secret_rl.Secret.load(self.credit), repeat=self.repeat)
+            tasks["OnlineCredit"] = self._shaped(env, credit)
         inputs = {"potential": self.potential, "credit": self.credit}
         with RunFolder(self.out, "learn", self._settings(), inputs) as record:
             curves = LearningCurves(self._learned(tasks, record))

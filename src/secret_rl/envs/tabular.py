@@ -16,7 +16,8 @@ class TabularModel(NamedTuple):
 
     The shaped reward of a step from s to s' is ``reward + (discount * Phi' - Phi)``, where the potential after the
     step at time t (0, 1, ...) is ``Phi' = scale * (potential[s'] + min(cap, sum of credit so far))``, and the step
-    itself adds ``credit[pairs[s, action], t]`` to the sum. Phi' is 0 where the step terminates the episode, and where a
+    itself adds ``credit[pairs[s, action], t]`` to the sum; with ``once``, a row of credit that has added something
+    adds nothing more in the same episode. Phi' is 0 where the step terminates the episode, and where a
     time limit ends it unless ``keep_on_truncation``.
     """
 
@@ -34,6 +35,7 @@ class TabularModel(NamedTuple):
     discount: float | None  # of the shaping; None: not shaped
     keep_on_truncation: bool
     scale: float = 1.0
+    once: bool = False
 
     @classmethod
     def of(

@@ -20,19 +20,19 @@ class KnownPairs:
         self._worth = worth
         self.known: dict[bytes, float] = {}
 
-    def of_one(self, observation: Any, action: Any) -> float:
-        """The worth of one pair."""
+    def of_one(self, observation: Any, action: Any) -> tuple[bytes, float]:
+        """The key and the worth of one pair."""
         key = _short(_content(observation) + _content(action))
         value = self.known.get(key)
         if value is None:
             observations, actions = (map_arrays(lambda part: np.asarray(part)[None], n) for n in (observation, action))
             value = float(self._worth(observations, actions)[0])
             self._remember({key: value})
-        return value
+        return key, value
 
-    def of_rows(self, observations: Any, actions: Any, n: int) -> list[float]:
-        """(n,) the worth of many pairs; those not known are asked for together, and equal ones once."""
-        keys = _keys(observations, actions, n)
+    def of_rows(self, observations: Any, actions: Any, n: int) -> tuple[list[bytes], list[float]]:
+        """(n,) the keys and the worth of many pairs; those not known are asked for together, and equal ones once."""
+        keys = pair_keys(observations, actions, n)
         values: list[Any] = list(map(self.known.get, keys))
         if None in values:
             new = {key: i for i, (key, value) in enumerate(zip(keys, values, strict=True)) if value is None}
@@ -41,15 +41,15 @@ class KnownPairs:
             found = dict(zip(new, worth.tolist(), strict=True))
             self._remember(found)
             values = [found[key] if value is None else value for key, value in zip(keys, values, strict=True)]
-        return values
+        return keys, values
 
     def _remember(self, found: dict[bytes, float]) -> None:
         if len(self.known) + len(found) <= _REMEMBERED:
             self.known.update(found)
 
 
-def _keys(observations: Any, actions: Any, n: int) -> list[bytes]:
-    """(n,) the same keys as of one pair at a time, cut from one array of bytes."""
+def pair_keys(observations: Any, actions: Any, n: int) -> list[bytes]:
+    """(n,) bytes that are equal where pairs are: as of one pair at a time, cut from one array."""
     parts = [_bytes(array, n) for nest in (observations, actions) for array in _leaves(nest)]
     content = np.ascontiguousarray(np.concatenate(parts, axis=1))  # (n, bytes)
     keys: list[bytes] = content.view(f"V{content.shape[1]}")[:, 0].tolist()

@@ -5,6 +5,7 @@ still changes no optimal policy. What it answers for the same history must not c
 stored rewards: freeze it, or relabel what is stored.
 """
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -22,6 +23,14 @@ class PotentialRangeWarning(UserWarning):
 
 class CoverageWarning(UserWarning):
     """A potential that knows none of the states it is asked for: nothing is shaped."""
+
+
+class NoCreditPaidWarning(UserWarning):
+    """Online credit that no step has earned any of: nothing is shaped."""
+
+
+class NotCreditWarning(UserWarning):
+    """A potential of a model that did not learn credit: it may pay for the wrong steps."""
 
 
 class Potential(Protocol):
@@ -124,3 +133,16 @@ class _NoVectorPotential:
 def not_finite(potential: object, answer: object) -> str:
     """What to say of a potential that answers NaN or an infinity."""
     return f"{potential!r} answered Phi = {answer}: a potential must answer finite numbers"
+
+
+def warn_unless_credit(secret: object) -> None:
+    """Warn where the report of a fitted model says that its attention is not credit; one without a verdict passes."""
+    verdict = getattr(getattr(secret, "report", None), "verdict", "credit")
+    if verdict != "credit":
+        warnings.warn(
+            f"the verdict on this model is {verdict!r}, not 'credit': what it looks at need not have earned the "
+            "rewards, and a potential made of it can lead an agent astray; read secret.report, fit again with more "
+            "rewards or another view, or shape without a model: estimate_potential(trajectories, kind='value')",
+            NotCreditWarning,
+            stacklevel=3,
+        )

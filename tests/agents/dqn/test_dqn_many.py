@@ -35,10 +35,14 @@ class Sum:
 
     bound, reward_bound = 0.5, 1.0
 
+    def __init__(self, once=False):
+        self.once = once
+
     def tabulate(self, model):
         pairs = np.arange(model.next_states.size, dtype=np.int32).reshape(model.next_states.shape) % 7
         credit = np.array([0, 0.1, 0, 0.2, 0, 0, 0.4])
-        return {"pairs": pairs, "credit": np.broadcast_to(credit[:, None], (7, model.max_steps)), "cap": 0.5}
+        credit = np.broadcast_to(credit[:, None], (7, model.max_steps))
+        return {"pairs": pairs, "credit": credit, "cap": 0.5, "once": self.once}
 
     def begin(self, observation, info):
         return 0.0
@@ -70,29 +74,32 @@ def test_the_same_call_gives_the_same_and_another_seed_something_else():
     assert not (runs[0].weights == runs[2].weights).any()
 
 
-@pytest.mark.parametrize("potential", ["table", "sum"])
+@pytest.mark.parametrize("potential", ["table", "sum", "sum, each pair once"])
 @pytest.mark.parametrize("truncation", ["keep", "zero"])
 def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
     """Replayed step by step against the formula of the model, over episodes that end in both ways."""
     table = TablePotential({state: (state * 37 % 11) / 11 for state in range(36)})
-    phi = table if potential == "table" else Sum()
+    phi = table if potential == "table" else Sum(once=potential != "sum")
     env = PotentialShaping(maze(5, max_steps=6), phi, 0.9, scale=0.5, truncation=truncation)
     model = env.tabular()
-    learners = learners_of([model])
+    learners = learners_of([model, shaped(Sum(), max_steps=6)])  # another that pays pairs each time
     with torch.no_grad():
         for _ in range(60):
             learners._step()
     words, paid = learners._transitions[0, :480].reshape(60, 8), learners._rewards[0, :480].reshape(60, 8)
-    ends = {"terminated": 0, "truncated": 0}
+    ends, again = {"terminated": 0, "truncated": 0}, 0
     for column in range(8):
-        state, time, total = model.start, 0, 0.0
+        state, time, total, rows = model.start, 0, 0.0, set()
         for word, reward in zip(words[:, column].tolist(), paid[:, column].tolist(), strict=True):
             action, terminated = word >> 1 & 127, bool(word & 1)
             assert word >> 32 == state
             following = int(model.next_states[state, action])
             assert word >> 8 & 2**24 - 1 == following
             assert terminated == model.terminated[state, action]
-            earned = total + model.credit[model.pairs[state, action], time]
+            row = int(model.pairs[state, action])
+            again += model.once and row in rows and model.credit[row, time] > 0
+            earned = total + (0.0 if model.once and row in rows else model.credit[row, time])
+            rows.add(row)
             before = model.scale * (model.potential[state] + min(model.cap, total))
             after = model.scale * (model.potential[following] + min(model.cap, earned))
             time += 1
@@ -103,8 +110,8 @@ def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
             ends["terminated"] += terminated
             ends["truncated"] += truncated
             over = terminated or truncated
-            state, time, total = (model.start, 0, 0.0) if over else (following, time, earned)
-    assert min(ends.values()) > 3
+            state, time, total, rows = (model.start, 0, 0.0, set()) if over else (following, time, earned, rows)
+    assert min(ends.values()) > 3 and (again > 3) == model.once
 
 
 def test_without_shaping_the_same_task_pays_its_own_rewards():

@@ -146,6 +146,8 @@ class _Learners:
         self._state = self._drawn_starts()
         self._time = torch.zeros_like(self._state)
         self._sum = torch.zeros(self._state.shape, device=device)
+        rows = 0 if tasks.once is None else tasks.most_rows
+        self._paid = torch.zeros(*self._state.shape, rows, dtype=torch.bool, device=device)  # rows of credit
 
     @property
     def online(self) -> Tensor:
@@ -218,7 +220,12 @@ class _Learners:
         self._time += 1
         ended = terminated | (self._time >= tasks.max_steps)
         model = tasks.model_of(self._state)
-        earned, cap = self._sum + tasks.credit[pair], tasks.caps[model]
+        added, cap = tasks.credit[pair], tasks.caps[model]
+        if tasks.once is not None:
+            row = tasks.credit_rows[pair][..., None]
+            added = added * ~(self._paid.gather(2, row)[..., 0] & tasks.once[model])
+            self._paid.scatter_(2, row, True)
+        earned = self._sum + added
         before = tasks.potential[self._state] + torch.minimum(self._sum, cap)
         known = ~terminated & (~ended | tasks.keep_on_truncation[model])
         after = (tasks.potential[following] + torch.minimum(earned, cap)) * known
@@ -239,6 +246,7 @@ class _Learners:
         self._state.copy_(torch.where(ended, self._drawn_starts(), following))
         self._time *= ~ended
         self._sum.copy_(torch.where(ended, 0.0, earned))
+        self._paid &= ~ended[..., None]
 
     def _updates(self) -> None:
         for _ in range(max(1, _SIDE_BY_SIDE // self._common.train_every)):
@@ -301,7 +309,7 @@ class _Learners:
             return work
         changing = (
             self._parameters, self._squares, self._state, self._time, self._sum, self._taken, self._credited_count,
-            self._transitions, self._rewards, self._credited,
+            self._transitions, self._rewards, self._credited, self._paid,
         )  # fmt: skip
         kept = [tensor.clone() for tensor in changing]
         self._taken += _SIDE_BY_SIDE  # so that there is something to learn from

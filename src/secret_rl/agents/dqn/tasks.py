@@ -35,6 +35,10 @@ class Tasks:
         self.potential = joined([m.scale * m.potential for m in models], np.float32)
         earned = [m.scale * distinct_credit(m.credit)[:, 0][m.pairs] for m in models]
         self.credit = joined(earned, np.float32).view(-1)  # what a pair adds to the running sum
+        once = [m.once for m in models]
+        self.once = torch.tensor(once, device=device) if any(once) else None
+        self.credit_rows = joined([m.pairs for m in models], np.int64).view(-1)
+        self.most_rows = max(len(m.credit) for m in models)
         self.patches = joined([first_patches(np.asarray(m.observations)) for m in models], np.float32)
         self.caps = torch.tensor([min(m.scale * m.cap, 1e9) for m in models], device=device)
         self.starts = torch.tensor([f + m.start for f, m in zip(first.tolist(), models, strict=True)], device=device)
