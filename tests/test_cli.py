@@ -228,6 +228,13 @@ def test_potential_and_learn_are_the_library_calls(tmp_path, capsys, monkeypatch
     }.items():
         learned = srl.QLearning(seed=1, discount=0.95).learn(shaped, 60)
         np.testing.assert_array_equal(curves[name][0, 1], learned.returns)
+    learning[learning.index("learned")] = "repeating"
+    assert main([*learning, "--credit", "m.safetensors", "--repeat"]) == 0
+    repeating = srl.PotentialShaping(env, srl.OnlineCredit(secret, repeat=True), discount=0.95)
+    learned = srl.QLearning(seed=1, discount=0.95).learn(repeating, 60)
+    curves = LearningCurves.load("repeating/curves.safetensors")
+    np.testing.assert_array_equal(curves["OnlineCredit"][0, 1], learned.returns)
+    capsys.readouterr()
     assert main(["learn", "FrozenLake-v1", "--episodes", "40", "--seeds", "2", "--out", "lake", "--quiet"]) == 0
     assert "mean return" in capsys.readouterr().out
     assert not Path("x.json").exists()
