@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 import secret_rl as srl
 from benchmarks.results_file import Row, interleaved, write
 from secret_rl.credit.attribution import _STEPS_AT_A_TIME, attribute
+from secret_rl.credit.classes import RewardClasses
+from secret_rl.credit.memoryless import Present
 from secret_rl.credit.model import Dropout, RewardPredictor, over_steps
 from secret_rl.credit.options import ModelOptions
 from secret_rl.credit.tokens import Tokens
@@ -29,6 +31,7 @@ from secret_rl.trajectories.spaces import to_json
 SEED = 1000
 ROUNDS = 5
 CPU = torch.device("cpu")
+CLASSES = RewardClasses.of(np.array([-1.0, 0.0, 1.0]))
 
 
 @dataclass(frozen=True)
@@ -96,16 +99,22 @@ def trajectories(steps: int) -> srl.Trajectories:
 def predictor(data: srl.Trajectories) -> RewardPredictor:
     """An untrained model that predicts +1 at every step."""
     torch.manual_seed(SEED)
-    model = RewardPredictor(to_json(data.observation_space), to_json(data.action_space), ModelOptions())
+    model = RewardPredictor(*specs_of(data), len(CLASSES), ModelOptions())
     with torch.no_grad():
         model.head.weight.zero_()
         model.head.bias.copy_(torch.tensor([0.0, 0.0, 1.0]))
     return model.eval()
 
 
+def specs_of(data: srl.Trajectories) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The spaces as JSON values."""
+    return to_json(data.observation_space), to_json(data.action_space)
+
+
 def ours(model: RewardPredictor, data: srl.Trajectories, _: int) -> NDArray[np.float32]:
     """Weights of all positive rewards, row after row; the search for distinct steps included."""
-    return attribute(model, data, CPU, rewards="positive").weights
+    present = Present(*specs_of(data), len(CLASSES), ModelOptions())  # not asked: all rewards are attributed
+    return attribute(model, present, CLASSES, data, CPU, rewards="positive", decided=True).weights
 
 
 def full_attention(model: RewardPredictor, data: srl.Trajectories, batch: int) -> NDArray[np.float32]:
@@ -126,14 +135,19 @@ def by_forward(
 
     Batches hold episodes of similar length, and only the rows that are kept are normalised without the sink.
     """
-    tokens = Tokens(data.observations, data.actions, None, np.asarray(data.offsets), np.asarray(data.rewards))
+    offsets = np.asarray(data.offsets)
+    first = np.zeros(data.steps, np.bool_)
+    first[offsets[:-1]] = True
+    classes = CLASSES.index(np.asarray(data.rewards)).astype(np.int8)
+    tokens = Tokens(data.observations, data.actions, first, None, offsets, classes, np.ones(data.steps, np.float32))
+    ordered = episodes[np.argsort(tokens.lengths[episodes], kind="stable")]
     found: list[tuple[int, NDArray[np.float32]]] = []  # number of the step in the data, weights
-    for part in tokens.in_order(episodes, batch):
+    for part in np.array_split(ordered, -(-len(ordered) // batch)):
         padded = tokens.batch(part)
-        encoded = model.encode(padded.observations, padded.actions, Dropout(None))
+        encoded = model.encode(padded.rows, Dropout(None))
         prediction = model(encoded, padded.index)
-        real = torch.arange(padded.index.shape[1]) < padded.lengths[:, None]
-        wanted = (padded.classes == 2) & (prediction.logits.argmax(-1) == 2) & real  # (batch, time)
+        wanted = (padded.classes == 2) & (prediction.logits.argmax(-1) == 2) & (padded.weights > 0)  # (batch, time)
+        wanted[:, 0] = False  # a first step has no past
         rows = over_steps(prediction.scores[wanted]).numpy()  # (rows, time)
         for row, (episode, at) in zip(rows, wanted.nonzero().tolist(), strict=True):
             found.append((int(tokens.offsets[part[episode]]) + at, row[: at + 1].copy()))

@@ -29,7 +29,7 @@ def measure(folder: Path) -> list[Row]:
     """Both pages, each loaded in turn."""
     data = srl.collect(ENV, 400, seed=0, success_share=0.5, env_options=MAZES)
     # What the model knows does not matter here: attention has as many numbers either way.
-    options: dict[str, Any] = {"steps": 40, "restarts": 0, "class_weights": "paper", "device": "cpu"}
+    options: dict[str, Any] = {"steps": 40, "device": "cpu"}
     secret = srl.Secret(seed=0, **options).fit(data, progress=False)
     ours = explore(secret, data, folder / "ours.html", trajectories=WHOLE_PAGE, progress=False)
     one = explore(secret, data, folder / "one.html", trajectories=1, progress=False)

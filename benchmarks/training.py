@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from benchmarks.results_file import Row, interleaved, write
-from secret_rl.credit.model import RewardPredictor, positional_encoding
-from secret_rl.credit.options import CLASS_WEIGHTS, CLASSES, ModelOptions, TrainingOptions
+from secret_rl.credit.classes import RewardClasses
+from secret_rl.credit.model import RewardPredictor
+from secret_rl.credit.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
 from secret_rl.credit.tokens import Tokens
 from secret_rl.credit.training import Trainer
 
@@ -27,10 +28,9 @@ DATA_SEED = 0
 MODEL_SEED = 0
 BATCH = 64
 ROUNDS = 7
-UNITS, FILTERS, ACTIONS = 128, 32, 4
+UNITS, FILTERS, ACTIONS, CLASSES = ModelOptions().units, 32, 4, 3
 OBSERVATION = {"type": "Box", "low": 0, "high": 1, "shape": [3, 3, 3], "dtype": "uint8"}
 ACTION = {"type": "Discrete", "n": ACTIONS, "start": 0, "dtype": "int64"}
-WEIGHTS = CLASS_WEIGHTS["paper"]
 
 GPU_TOKENS = "SECRET_RL_BENCH_TOKENS"
 GPU_BATCHES = (256, 1024)
@@ -51,15 +51,16 @@ def run() -> None:
         success_share=0.25,
         env_options={"triggers": 3, "prizes": 1},
     )
-    shared = Tokens.of(data)
-    every_step = Tokens(data.observations, data.actions, None, shared.offsets, shared.rewards)
+    shared = weighted(Tokens.of(data, RewardClasses.of(np.asarray(data.rewards))))
+    first = np.zeros(data.steps, np.bool_)
+    first[shared.offsets[:-1]] = True
+    every_step = Tokens(data.observations, data.actions, first, None, shared.offsets, shared.classes, shared.weights)
     ours = "ours: equal steps encoded once"
     unshared = "ours, but every step encoded by itself"
     peer = "nn.Conv2d + nn.TransformerEncoderLayer"
     measured = interleaved(
         {
             ours: our_training(shared),
-            "ours, attention dropout 0.2 as the peer": our_training(shared, dropout_attention=0.2),
             unshared: our_training(every_step),
             peer: peer_training(every_step),
         },
@@ -79,16 +80,22 @@ def run() -> None:
 
 
 def batches_of_pass(tokens: Tokens, number: int) -> list[NDArray[np.int64]]:
-    """The batches that ``Trainer`` makes of pass ``number`` over all episodes."""
-    return tokens.order(np.arange(len(tokens)), BATCH, np.random.default_rng([MODEL_SEED, number]))
+    """Batches of episodes of like length, as ``Trainer`` makes them, of pass ``number`` over all episodes."""
+    return tokens.by_length(np.arange(len(tokens)), BATCH, np.random.default_rng([MODEL_SEED, number]))
 
 
-def our_training(tokens: Tokens, **model_options: float) -> Callable[[], float]:
-    """Sequences per second of one pass of ``Trainer``, the making of batches included."""
+def weighted(tokens: Tokens) -> Tokens:
+    """With the paper's weights: what an update costs does not depend on them."""
+    weights = np.array(PAPER_WEIGHTS)[tokens.classes] / np.repeat(tokens.lengths, tokens.lengths)
+    return tokens.weighted(weights.astype(np.float32))
+
+
+def our_training(tokens: Tokens) -> Callable[[], float]:
+    """Sequences per second of as many updates of ``Trainer`` as a pass has, the making of batches included."""
     torch.manual_seed(MODEL_SEED)
-    model = RewardPredictor(OBSERVATION, ACTION, ModelOptions(**model_options))
-    options = TrainingOptions(batch_size=BATCH, class_weights=WEIGHTS)
-    trainer = Trainer(model, tokens, np.arange(len(tokens)), WEIGHTS, options, MODEL_SEED, torch.device("cpu"))
+    model = RewardPredictor(OBSERVATION, ACTION, CLASSES, ModelOptions())
+    options, evenly = TrainingOptions(batch_size=BATCH), np.ones(len(tokens))
+    trainer = Trainer(model, tokens, np.arange(len(tokens)), evenly, options, MODEL_SEED, torch.device("cpu"))
     updates = len(batches_of_pass(tokens, 0))
     trainer.train(updates)  # pass 0 warms up
 
@@ -107,10 +114,9 @@ class OrdinaryPredictor(nn.Module):
 
     - ``nn.TransformerEncoderLayer`` has an output projection, a second position-wise layer and a second normalisation,
       which ours leaves out: a third more products per step.
-    - It drops attention weights (0.2) and what each of its two blocks adds; ours drops no attention weights by
-      default. A contender of ours that does drop them is measured too.
-    - Ours has a sink beside the steps to attend to, does not attend to its own step, and begins each episode at a
-      random position.
+    - It drops attention weights (0.2) and what each of its two blocks adds; ours hides whole steps as often.
+    - Ours has a sink beside the steps to attend to, does not attend to its own step, gates what it gathers, and knows
+      distances instead of positions.
     - Ours draws the dropout of dense layers before steps are gathered, so equal steps of a batch share a mask, and
       draws a byte per entry. The contender that encodes every step by itself draws a mask for each, as here.
     """
@@ -123,9 +129,9 @@ class OrdinaryPredictor(nn.Module):
         self.layer = nn.TransformerEncoderLayer(
             d_model=UNITS, nhead=1, dim_feedforward=UNITS, dropout=0.2, batch_first=True
         )
-        self.head = nn.Linear(UNITS, len(CLASSES))
+        self.head = nn.Linear(UNITS, CLASSES)
         self.dropout = nn.Dropout(0.1)
-        self.register_buffer("positions", positional_encoding(torch.arange(50), UNITS))
+        self.register_buffer("positions", positions(50))
 
     def forward(self, observations: Tensor, actions: Tensor, hidden: Tensor) -> Tensor:
         """(batch, time, channel, 3, 3) and (batch, time, action) -> (batch, time, class)
@@ -140,6 +146,12 @@ class OrdinaryPredictor(nn.Module):
         return self.head(self.layer(x, src_mask=hidden, is_causal=True))
 
 
+def positions(count: int) -> Tensor:
+    """(count, units) sines and cosines."""
+    angles = torch.arange(count)[:, None] / 10_000 ** (torch.arange(0, UNITS, 2) / UNITS)
+    return torch.cat([angles.sin(), angles.cos()], 1)
+
+
 class PaddedBatch(NamedTuple):
     """Everything the ordinary model needs of a batch, in the form in which it computes with it."""
 
@@ -150,7 +162,7 @@ class PaddedBatch(NamedTuple):
     classes: Tensor
     """(batch, time)"""
     shares: Tensor
-    """(batch, time) what each step counts: 1 / (its episode's length * batch), 0 for padding"""
+    """(batch, time) what each step counts, 0 for padding"""
     hidden: Tensor
     """(time, time) causal mask"""
 
@@ -160,29 +172,26 @@ def padded_batches(tokens: Tokens, number: int) -> Iterator[PaddedBatch]:
     for episodes in batches_of_pass(tokens, number):
         batch = tokens.batch(episodes)
         time_steps = batch.index.shape[1]
-        real = torch.arange(time_steps) < batch.lengths[:, None]
         yield PaddedBatch(
-            observations=batch.observations[batch.index].permute(0, 1, 4, 2, 3).float().contiguous(),
-            actions=nn.functional.one_hot(batch.actions[batch.index].long(), ACTIONS).float(),
+            observations=batch.rows.observations[batch.index].permute(0, 1, 4, 2, 3).float().contiguous(),
+            actions=nn.functional.one_hot(batch.rows.actions[batch.index].long(), ACTIONS).float(),
             classes=batch.classes,
-            shares=real / batch.lengths[:, None] / len(episodes),
+            shares=batch.weights / len(episodes),
             hidden=nn.Transformer.generate_square_subsequent_mask(time_steps),
         )
 
 
-def ordinary_loss(model: OrdinaryPredictor, batch: PaddedBatch, class_weights: Tensor) -> Tensor:
+def ordinary_loss(model: OrdinaryPredictor, batch: PaddedBatch) -> Tensor:
     """The weighted loss of ours, without the price of looking back."""
     logits = model(batch.observations, batch.actions, batch.hidden)
-    losses = nn.functional.cross_entropy(
-        logits.flatten(0, 1), batch.classes.flatten(), weight=class_weights, reduction="none"
-    )
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1), batch.classes.flatten(), reduction="none")
     return (losses * batch.shares.flatten()).sum()
 
 
 def peer_training(tokens: Tokens) -> Callable[[], float]:
     """Sequences per second of one pass of the ordinary model; its batches are made before the clock starts."""
     torch.manual_seed(MODEL_SEED)
-    model, class_weights = OrdinaryPredictor(), torch.tensor(WEIGHTS)
+    model = OrdinaryPredictor()
     defaults = TrainingOptions()
     optimiser = torch.optim.AdamW(model.parameters(), lr=defaults.learning_rate, weight_decay=defaults.weight_decay)
     number = 0
@@ -194,7 +203,7 @@ def peer_training(tokens: Tokens) -> Callable[[], float]:
         start = time.perf_counter()
         for batch in batches:
             optimiser.zero_grad(set_to_none=True)
-            ordinary_loss(model, batch, class_weights).backward()
+            ordinary_loss(model, batch).backward()
             optimiser.step()
         return len(tokens) / (time.perf_counter() - start)
 
@@ -216,7 +225,7 @@ def forward_backward_flop(time_steps: int) -> float:
     # Each is 2 operations forward and 4 backward (towards the input and towards the weights); the convolution's
     # input needs no gradient, so it has 2 backward.
     after_convolution = (
-        FILTERS * UNITS + (UNITS + ACTIONS) * UNITS + 6 * UNITS**2 + UNITS * len(CLASSES) + 2 * time_steps * UNITS
+        FILTERS * UNITS + (UNITS + ACTIONS) * UNITS + 6 * UNITS**2 + UNITS * CLASSES + 2 * time_steps * UNITS
     )
     return time_steps * (6 * after_convolution + 4 * 27 * FILTERS)
 
@@ -239,12 +248,16 @@ def stored_tokens(path: str) -> Tokens:
     which of them each step is; ``rew`` (steps,); ``off`` (episodes + 1,), where episodes begin.
     """
     with np.load(path, allow_pickle=False) as stored:
-        return Tokens(
-            stored["obs"],
-            stored["act"],
-            stored["ids"].astype(np.int32),
-            stored["off"],
-            stored["rew"].astype(np.float32),
+        return weighted(
+            Tokens(
+                stored["obs"],
+                stored["act"],
+                np.zeros(len(stored["act"]), np.bool_),
+                stored["ids"].astype(np.int32),
+                stored["off"],
+                (np.sign(stored["rew"]) + 1).astype(np.int8),
+                np.ones(len(stored["rew"]), np.float32),
+            )
         )
 
 
@@ -256,9 +269,9 @@ def measure_gpu(tokens: Tokens, size: int, fused: bool) -> list[Row]:
     per_pass = -(-len(tokens) // size)
     updates = GPU_EPOCHS * per_pass
     torch.manual_seed(MODEL_SEED)
-    model = RewardPredictor(OBSERVATION, ACTION, ModelOptions())
-    options = TrainingOptions(batch_size=size, steps=GPU_WARM_UP + updates, class_weights=WEIGHTS, compile=fused)
-    trainer = Trainer(model, tokens, np.arange(len(tokens)), WEIGHTS, options, MODEL_SEED, torch.device("cuda"))
+    model = RewardPredictor(OBSERVATION, ACTION, CLASSES, ModelOptions())
+    options, evenly = TrainingOptions(batch_size=size, steps=GPU_WARM_UP + updates, compile=fused), np.ones(len(tokens))
+    trainer = Trainer(model, tokens, np.arange(len(tokens)), evenly, options, MODEL_SEED, torch.device("cuda"))
     trainer.train(GPU_WARM_UP)
     seconds = timed_gpu(lambda: trainer.train(updates))
 

@@ -26,7 +26,7 @@ def triggers() -> Explored:
     """The paper's mazes: three switches, then the prize."""
     mazes = {"size": 8, "triggers": 3, "prizes": 1}
     data = srl.collect("secret_rl/Triggers-v0", 20_000, seed=0, success_share=0.25, env_options=mazes)
-    found = PAPER / "8x8-3t1p-w3-n40000-s1907-first40000-seed0.safetensors"
+    found = PAPER / "residual-8x8-3t1p-w3-n40000-s1907-first40000-seed0.safetensors"
     model = fitted("triggers", data, found, steps=3_000, batch_size=128)
     held_out = srl.collect("secret_rl/Triggers-v0", 2_000, seed=1, success_share=0.25, env_options=mazes)
     return explore(model, held_out, OUT / "triggers.html", title="Triggers, three switches and a prize")
@@ -44,10 +44,8 @@ def minigrid() -> Explored:
         data,
         steps=500,
         batch_size=64,
-        restarts=0,
         warmup=50,
         learning_rate=3e-3,
-        class_weights=(1.0, 0.2, 1.0),
     )
     return explore(model, data, OUT / "minigrid.html", env=MEMORY, title="MiniGrid memory")
 
@@ -60,7 +58,7 @@ def keys_doors() -> Explored:
     data = srl.collect("secret_rl/KeysDoors-v0", 12, Wanderer, seed=2_000, env_options=options)
     how = {"steps": 8, "batch_size": 2, "units": 16, "filters": (4, 4), "evaluate_every": 4}
     found = next(PAPER.glob("keys_doors_credit-2x2-0-*.safetensors"), None)
-    model = fitted("keys_doors", data, found, restarts=0, validation=0.2, class_weights=(1.0, 0.5, 1.0), **how)
+    model = fitted("keys_doors", data, found, validation=0.2, **how)
     return explore(model, data, OUT / "keys_doors.html", title="Keys and doors")
 
 

@@ -36,7 +36,7 @@ def main(quick: bool = False) -> dict[str, float]:
     # 1. Source: random play in new 4x4 mazes, one switch each. 2. Credit: which past steps earned a reward.
     small = {"size": 4, "triggers": 1, "window": 3, "max_steps": 12 if quick else 50}
     source = srl.collect(MAZES, 300 if quick else 4_000, seed=0, success_share=0.3, env_options=small)
-    raw = {"steps": 20, "units": 16, "warmup": 5, "restarts": 0, "class_weights": "paper"}
+    raw = {"steps": 20, "units": 16, "warmup": 5}
     secret = srl.Secret(seed=0, batch_size=64, **(raw if quick else {"steps": 800})).fit(source)
     print(secret.report)
     # 3. Held-out 8x8 mazes, three switches. The one line is the wrapper, with the discount of the loop.

@@ -20,7 +20,7 @@ def main(quick: bool = False) -> dict[str, float]:
     source = srl.collect(MAZES, 300 if quick else 4_000, seed=0, success_share=0.3, env_options=small)
 
     # 2. Credit: which past steps earned a reward.
-    raw = {"steps": 20, "units": 16, "warmup": 5, "restarts": 0, "class_weights": "paper"}
+    raw = {"steps": 20, "units": 16, "warmup": 5}
     secret = srl.Secret(seed=0, batch_size=64, **(raw if quick else {"steps": 800})).fit(source)
     print(secret.report)
 

@@ -1,4 +1,4 @@
-"""Influence of the weight of the zero class in the loss (appendix B.2)."""
+"""Influence of the weights of steps in the loss: ours, and the paper's by w(0) (appendix B.2)."""
 
 from paper.credit_runs import Cell, Result, figure, run, table
 from paper.scenarios import held_out, options, source
@@ -13,21 +13,24 @@ PRINTED = {
 
 
 def result(quick: bool) -> Result:
-    """The settings, w(1) = w(-1) = 1, and the printed numbers."""
+    """The library's weights, and the settings of the paper, w(1) = w(-1) = 1, with the printed numbers."""
+    weights = {"residual": None, **{label: (1.0, zero, 1.0) for label, zero in ZERO_WEIGHTS.items()}}
     return Result(
         name="class_weights-quick" if quick else "class_weights",
-        title="Influence of the class weight w(0) (3T1P)",
+        title="Influence of the weights in the loss (3T1P)",
         cells=[
             Cell(
                 label,
                 source("3T1P", quick),
                 {"same distribution": held_out("3T1P", quick)},
-                options(quick, class_weights=(1.0, zero, 1.0)),
+                options(quick),
+                class_weights=by_sign,
             )
-            for label, zero in ZERO_WEIGHTS.items()
+            for label, by_sign in weights.items()
         ],
         seeds=1 if quick else 5,
         printed=PRINTED,
+        note="*residual*: the error of a predictor without memory, the default. Numbers: w(0), with w(1) = w(-1) = 1.",
     )
 
 
@@ -36,4 +39,4 @@ def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
     this = result(quick)
     if not analyse_only:
         run(this, command)
-    return [str(table(this)), str(figure(this, xlabel="w(0)"))]
+    return [str(table(this)), str(figure(this, xlabel="weights: residual, or w(0)"))]

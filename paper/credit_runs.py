@@ -14,12 +14,13 @@ import numpy as np
 import secret_rl as srl
 from paper.variants import predictor
 from secret_rl.atomic import replace_text
-from secret_rl.credit import CollapseWarning, NoHistoryWarning
+from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
 from secret_rl.progress import progress_bar
 
 RESULTS = Path(__file__).parent / "results"
 DATA, MODELS = Path("runs/paper/data"), Path("runs/paper/models")
 THRESHOLD = 0.2  # appendix A
+METHOD = "residual"  # part of the settings of every run: results and models of an earlier method are not taken up
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,14 @@ class Cell:
     """Use only the first so many source episodes."""
     variant: str | None = None
     """A model of ``paper.variants`` instead of the library's."""
+    class_weights: tuple[float, float, float] | None = None
+    """Weights in the loss of negative, zero and positive rewards, instead of the library's."""
+
+    @property
+    def learning(self) -> dict[str, Any]:
+        """How credit is learned, for settings: what is left as it is is not named."""
+        named = {"variant": self.variant, "class_weights": self.class_weights}
+        return {"method": METHOD, "options": dict(self.options), **{k: v for k, v in named.items() if v is not None}}
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,7 @@ def run(result: Result, command: str, device: str = "auto") -> Path:
     record: dict[str, Any] = {"runs": []}
     if result.path.is_file():
         record = json.loads(result.path.read_text(encoding="utf-8"))
+        record["runs"] = [r for r in record["runs"] if r["settings"].get("method") == METHOD]
     known = {(r["label"], r["seed"], json.dumps(r["settings"], sort_keys=True)) for r in record["runs"]}
     # every cell once before any twice: an interrupted table has no empty rows
     runs = [(cell, seed) for seed in range(result.seeds) for cell in result.cells]
@@ -123,20 +133,29 @@ def run(result: Result, command: str, device: str = "auto") -> Path:
 def fitted(cell: Cell, seed: int, device: str = "auto") -> srl.Secret:
     """The credit model of a cell, fitted if it is not there yet."""
     episodes = cell.source.episodes if cell.episodes is None else cell.episodes
-    options = "".join(f"-{key}={value}" for key, value in sorted(cell.options.items()))
-    path = cell.variant is None and MODELS / f"{cell.source.name}-first{episodes}{options}-seed{seed}.safetensors"
+    named = {**cell.options, **({} if cell.class_weights is None else {"class_weights": cell.class_weights})}
+    options = "".join(f"-{key}={value}" for key, value in sorted(named.items()))
+    name = f"{METHOD}-{cell.source.name}-first{episodes}{options}-seed{seed}.safetensors"
+    path = cell.variant is None and MODELS / name
     if path and path.is_file():
         return srl.Secret.load(path, device=device)
     data = cell.source.load()[:episodes]
     secret = srl.Secret(seed=seed, device=device, **cell.options)
     with warnings.catch_warnings(), predictor(cell.variant):
-        warnings.simplefilter("ignore", CollapseWarning)  # counted in the tables
-        warnings.simplefilter("ignore", NoHistoryWarning)  # the history gain is in the tables
-        secret.fit(data, progress=False)
+        for category in (NotLearnedWarning, PastNotNeededWarning):  # the verdict is in the tables
+            warnings.simplefilter("ignore", category)
+        secret.fit(data, weights=_by_sign(data, cell.class_weights), progress=False)
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         secret.save(path)
     return secret
+
+
+def _by_sign(data: srl.Trajectories, class_weights: tuple[float, float, float] | None) -> Any:
+    """(steps,) weights by the sign of the reward."""
+    if class_weights is None:
+        return None
+    return np.array(class_weights)[np.sign(np.asarray(data.rewards)).astype(int) + 1]
 
 
 def _fit_and_judge(cell: Cell, seed: int, device: str) -> dict[str, Any]:
@@ -158,7 +177,7 @@ def table(result: Result, metrics: Sequence[str] = ("accuracy", "precision", "re
     lines = [f"# {result.title}", ""]
     if result.note:
         lines += [result.note, ""]
-    header = ["", "held-out mazes", "seeds (collapsed, restarts)"]
+    header = ["", "held-out mazes", "seeds (verdict: credit)"]
     header += [f"{metric} (paper)" for metric in metrics] + [
         "attention on events",
         "rewards attributed",
@@ -172,21 +191,19 @@ def table(result: Result, metrics: Sequence[str] = ("accuracy", "precision", "re
             continue
         for target in cell.targets:
             printed = result.printed.get(cell.label if len(cell.targets) == 1 else target, {})
-            collapsed = sum(r["fit"]["collapsed"] for r in runs)
-            restarts = sum(r["fit"]["attempts"] - 1 for r in runs)
-            row = [cell.label, target, f"{len(runs)} ({collapsed}, {restarts})"]
+            row = [cell.label, target, f"{len(runs)} ({sum(r['fit']['verdict'] == 'credit' for r in runs)})"]
             for metric in metrics:
-                ours = _interval([r["targets"][target][metric] for r in runs])
+                ours = interval([r["targets"][target][metric] for r in runs])
                 row.append(f"{ours} ({printed[metric]})" if metric in printed else ours)
-            row.append(_interval([r["targets"][target]["attention_on_events"] for r in runs]))
-            row.append(_interval([r["targets"][target]["coverage"] for r in runs]))
-            row.append(_interval([r["fit"]["history_gain"] for r in runs]))
+            row.append(interval([r["targets"][target]["attention_on_events"] for r in runs]))
+            row.append(interval([r["targets"][target]["coverage"] for r in runs]))
+            row.append(interval([r["fit"]["gain"]["share"] for r in runs]))
             lines.append("| " + " | ".join(row) + " |")
     machines = sorted({r["machine"] for r in record["runs"]})
     lines += [
         "",
-        "Mean over seeds with a 95 % bootstrap interval; collapsed: a reward sign that is present is never predicted;",
-        "restarts: initialisations given up because the past did not help on validation data.",
+        "Mean over seeds with a 95 % bootstrap interval; in brackets the seeds whose fit came to the verdict *credit*.",
+        "History gain: of the uncertainty that the present leaves about held-out rewards, the share the past removes.",
         "",
         f"Precision and recall at attention > {THRESHOLD}, pooled over correctly predicted positive rewards.",
         "",
@@ -240,12 +257,11 @@ def concentration_figure(result: Result) -> Path:
 
 def _settings(cell: Cell) -> dict[str, Any]:
     """What a run depends on, as JSON gives it back."""
-    return json.loads(json.dumps({
+    return json.loads(json.dumps({  # type: ignore[no-any-return]
         "source": asdict(cell.source),
         "episodes": cell.episodes,
         "targets": {name: asdict(mazes) for name, mazes in cell.targets.items()},
-        "options": dict(cell.options),
-        **({"variant": cell.variant} if cell.variant else {}),
+        **cell.learning,
     }))  # fmt: skip
 
 
@@ -254,7 +270,8 @@ def _runs_of(record: Mapping[str, Any], cell: Cell) -> list[dict[str, Any]]:
     return [r for r in record["runs"] if r["label"] == cell.label and r["settings"] == settings]
 
 
-def _interval(values: Sequence[float]) -> str:
+def interval(values: Sequence[float]) -> str:
+    """The mean over seeds with its 95 % bootstrap interval."""
     low, high = _bootstrap(values)
     mean = float(np.mean(values))
     return f"{mean:.3f}" if high - low < 5e-4 else f"{mean:.3f} [{low:.3f}, {high:.3f}]"
@@ -274,7 +291,7 @@ def _line(outcome: Mapping[str, Any]) -> str:
         for name, t in outcome["targets"].items()
     )
     fit = outcome["fit"]
-    return f"{quality} ({fit['seconds']:.0f} s, {fit['attempts']} attempts{', collapsed' * fit['collapsed']})"
+    return f"{quality} ({fit['seconds']:.0f} s, {fit['verdict']}, gain {fit['gain']['share']:.2f})"
 
 
 def machine(device: Any) -> str:

@@ -268,7 +268,7 @@ def _compared(curves: LearningCurves, panel: Deep) -> dict[str, Any]:
 def settings_of(panel: Deep) -> dict[str, Any]:
     """What a panel depends on, as JSON gives it back."""
     content = asdict(replace(panel, source=None)) | {  # type: ignore[arg-type]
-        "source": {"mazes": asdict(panel.source.source), "options": dict(panel.source.options)},
+        "source": {"mazes": asdict(panel.source.source), **panel.source.learning},
         "source_layouts": SOURCE_LAYOUTS,
         "options": asdict(DqnOptions()),
     }

@@ -41,8 +41,7 @@ def make_potentials(study: Study, files: Files, number: int, workers: int = 1) -
             potential = srl.learn_potential(data, credit, discount=study.discount, progress=False, **study.learning)
         else:
             assert kind is not None
-            who = _attributed(files, data, number, needing_past=True) if kind == "mixed" else credit
-            potential = srl.estimate_potential(data, who, kind, rewards="positive", discount=study.discount)
+            potential = srl.estimate_potential(data, credit, kind, rewards="positive", discount=study.discount)
         potential.save(files.potential(condition, number))
     used = credit_of(files, number, needed=credited)
     content = {"settings": target_settings(study, number), "credit": used, "kinds": sorted(map(str, wanted)), **about}
@@ -50,8 +49,8 @@ def make_potentials(study: Study, files: Files, number: int, workers: int = 1) -
     return f"map {number}: {len(data)} target trajectories, {about['goals']:.0%} to the goal"
 
 
-def _attributed(files: Files, data: srl.Trajectories, number: int, **options: Any) -> srl.Attributions:
-    return files.secret(number).attribute(data, rewards="positive", tolerance=TOLERANCE, **options)
+def _attributed(files: Files, data: srl.Trajectories, number: int) -> srl.Attributions:
+    return files.secret(number).attribute(data, rewards="positive", tolerance=TOLERANCE)
 
 
 def target_trajectories(study: Study, number: int, workers: int = 1) -> srl.Trajectories:

@@ -110,8 +110,6 @@ def small_credit(world: Mapping[str, Any], path: Path, *, episodes: int = 40, st
         "filters": (8, 8),
         "units": 16,
         "batch_size": 8,
-        "restarts": 0,
-        "class_weights": (0.0, 0.01, 1.0),
     }
     srl.Secret(seed=0, steps=steps, **options).fit(data, progress=False).save(path)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import secret_rl as srl
 from paper import credit_runs, records
-from paper.credit_runs import RESULTS, Cell, fitted, machine
+from paper.credit_runs import METHOD, RESULTS, Cell, fitted, machine
 from secret_rl.agents import learn_many
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import TabularModel, best_return
@@ -156,7 +156,7 @@ def adapted_to(
         return None
     size, triggers, prizes, inverted = kind
     name = f"{size}x{size}-{triggers}t{prizes}p{'-inverted' * inverted}-layout{layout}"
-    path = credit_runs.MODELS / f"adapted-{name}-n{len(data)}-seed{secret.seed}.safetensors"
+    path = credit_runs.MODELS / f"adapted-{METHOD}-{name}-n{len(data)}-seed{secret.seed}.safetensors"
     if path.is_file():
         return srl.Secret.load(path, device="cpu")
     with warnings.catch_warnings():
@@ -206,7 +206,7 @@ def _shaped(env: gym.Env[Any, Any], plain: TabularModel, potential: Any) -> Tabu
 def _about(secret: srl.Secret) -> dict[str, Any]:
     assert secret.report is not None
     report = secret.report.to_json()
-    return {"accuracy": report["validation"]["accuracy"], "history_gain": report["history_gain"]}
+    return {"accuracy": report["validation"]["accuracy"], "verdict": report["verdict"], "gain": report["gain"]}
 
 
 def _compared(curves: LearningCurves, result: TransferResult) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def settings_of(panel: Transfer) -> dict[str, Any]:
     content = asdict(replace(panel, source=None)) | {  # type: ignore[arg-type]
         "source": {
             "mazes": asdict(panel.source.source),
-            "options": dict(panel.source.options),
+            **panel.source.learning,
             "episodes": panel.source.episodes,
         },
         "first_layout": HELD_OUT_LAYOUTS,

@@ -1,24 +1,37 @@
 """The reward predictor with one departure from the paper undone, for the ablations."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from secret_rl.credit import fitting
 from secret_rl.credit.model import Dropout, RewardPredictor
+from secret_rl.credit.tokens import Rows
+
+_OUT_OF_REACH = -1e4
 
 
 class Additive(RewardPredictor):
     """The action is added to the finished embedding of the observation: no layer processes both together."""
 
-    def encode(self, observations: object, actions: object, dropout: Dropout) -> Tensor:
+    def encode(self, rows: Rows, dropout: Dropout) -> Tensor:
         """Tokens to (tokens, units)."""
-        seen = dropout(self.observation_encoder(observations), self.options.dropout_dense)
-        done = self.action_encoder(actions) @ self.join.weight[:, self.options.units :].T
-        return (seen + done) * math.sqrt(self.options.units)
+        encoder, units = self.encoder, self.options.units
+        seen = dropout(encoder.observation_encoder(rows.observations), self.options.dropout_dense)
+        done = torch.cat([encoder.action_encoder(rows.actions), rows.first[:, None]], 1)
+        x: Tensor = self.norm(seen + done @ encoder.join.weight[:, units:].T)
+        return x
+
+
+class NoFirstMark(RewardPredictor):
+    """First steps look like any other."""
+
+    def encode(self, rows: Rows, dropout: Dropout) -> Tensor:
+        """Tokens to (tokens, units)."""
+        return super().encode(rows._replace(first=torch.zeros_like(rows.first)), dropout)
 
 
 class OwnStep(RewardPredictor):
@@ -33,36 +46,39 @@ class NoSink(OwnStep):
     """Attention to the past and the own step alone, as printed."""
 
     def score(self, query: Tensor, key: Tensor, times: Tensor) -> Tensor:
-        """The sink is hidden."""
+        """The sink is looked at only where nothing else is in sight."""
         scores = super().score(query, key, times)
-        return torch.cat([torch.full_like(scores[..., :1], -math.inf), scores[..., 1:]], -1)
+        return torch.cat([torch.full_like(scores[..., :1], _OUT_OF_REACH), scores[..., 1:]], -1)
 
 
-class NormOfSum(RewardPredictor):
-    """LN(x + z), as printed, instead of LN(x) + z."""
+class NoGate(RewardPredictor):
+    """What a row gathers is added as it is."""
 
     def classify(self, x: Tensor, mixed: Tensor, dropout: Dropout) -> Tensor:
         """(..., units) of a step and of what it attends to -> (..., class)"""
-        hidden = self.norm(x + dropout(mixed, self.options.dropout_block))
+        hidden = x + dropout(mixed, self.options.dropout_block)
         hidden = dropout(torch.relu(self.position_wise(hidden)), self.options.dropout_dense)
-        return self.head(hidden)
+        logits: Tensor = self.head(hidden)
+        return logits
 
 
 VARIANTS: dict[str, type[RewardPredictor]] = {
     "additive": Additive,
+    "no first mark": NoFirstMark,
     "own step": OwnStep,
     "no sink": NoSink,
-    "norm of sum": NormOfSum,
+    "no gate": NoGate,
 }
 
 
 @contextmanager
 def predictor(variant: str | None) -> Iterator[None]:
     """Fit this variant instead of the library's model, for the time being."""
-    before = fitting.RewardPredictor
+    module: Any = fitting
+    before = module.RewardPredictor
     if variant is not None:
-        fitting.RewardPredictor = VARIANTS[variant]  # type: ignore[misc]
+        module.RewardPredictor = VARIANTS[variant]
     try:
         yield
     finally:
-        fitting.RewardPredictor = before  # type: ignore[misc]
+        module.RewardPredictor = before

@@ -6,20 +6,22 @@ import pty
 import subprocess
 import sys
 import warnings
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pandas
 import pytest
+from tests.quick import quick_fits
 
 import secret_rl as srl
 from secret_rl import cli
 from secret_rl.cli import main
 from secret_rl.cli.learning import verdict
-from secret_rl.credit import ModelOptions, TrainingOptions, fitting, memoryless
+from secret_rl.credit import ModelOptions, TrainingOptions
 from secret_rl.evaluation import LearningCurves
+from secret_rl.shaping import NotCreditWarning
 
 COMMAND = Path(sys.executable).parent / "secret-rl"
 
@@ -151,8 +153,7 @@ def test_play_in_a_terminal_reads_arrow_keys():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
 def test_demo_leaves_a_model_curves_and_a_verdict(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(memoryless, "_ROUND", 2)  # spend no time on the memoryless twin
-    monkeypatch.setattr(fitting, "_STUCK", -1.0)
+    quick_fits(monkeypatch)
     small = ["--trajectories", "600", "--updates", "60", "--mazes", "2", "--seeds", "2", "--episodes", "50"]
     arguments = ["demo", "--out", str(tmp_path), *small, "--size", "3", "--switches", "1", "--quiet"]
     assert main(arguments) == 0
@@ -193,10 +194,11 @@ def test_a_verdict_in_words():
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_potential_and_learn_are_the_library_calls(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    quick_fits(monkeypatch)
     options = {"size": 3, "triggers": 1, "layout_seed": 5}
     data = srl.collect("secret_rl/Triggers-v0", 300, success_share=0.3, env_options=options)
     data.save("target")
-    secret = srl.Secret(steps=30, units=16, batch_size=32, evaluate_every=10, restarts=0, device="cpu").fit(data)
+    secret = srl.Secret(steps=30, units=16, batch_size=32, evaluate_every=10, device="cpu").fit(data)
     secret.save("m.safetensors")
     cpu = ["--device", "cpu"]
     assert main(["potential", "target", "--out", "p.json", "--model", "m.safetensors", *cpu]) == 0
@@ -206,7 +208,7 @@ def test_potential_and_learn_are_the_library_calls(tmp_path, capsys, monkeypatch
     value = srl.estimate_potential(data, kind="value", discount=0.9)
     assert srl.TablePotential.load("v.json").values == value.values
     assert main(["potential", "target", "--out", "b.json", "--kind", "mixed", "--model", "m.safetensors", *cpu]) == 0
-    mixed = srl.estimate_potential(data, secret.attribute(data, needing_past=True), "mixed")
+    mixed = srl.estimate_potential(data, secret.attribute(data), "mixed")
     assert srl.TablePotential.load("b.json").values == mixed.values
     adapting = ["potential", "target", "--out", "a.json", "--model", "m.safetensors", "--adapt", "12", *cpu]
     assert main(adapting) == 0
@@ -240,17 +242,48 @@ def test_potential_and_learn_are_the_library_calls(tmp_path, capsys, monkeypatch
     assert not Path("x.json").exists()
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
+def test_other_readouts_and_a_model_that_is_doubted(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    quick_fits(monkeypatch)
+    options = {"size": 3, "triggers": 1, "prizes": 1, "max_steps": 12}
+    data = srl.collect("secret_rl/Triggers-v0", 200, success_share=0.3, env_options=options)
+    data.save("mazes")
+    secret = srl.Secret(steps=40, units=16, batch_size=32, weights="paper", device="cpu").fit(data)
+    secret.report = replace(secret.report, verdict="not learned")
+    secret.save("m.safetensors")
+    given = ["m.safetensors", "mazes", "--device", "cpu"]
+    commands = {
+        "attribute": ["--out", "a.safetensors", "--readout", "leave-one-out", "--decided", "--json"],
+        "quality": [],
+        "explore": ["--trajectories", "2", "--no-replay"],
+    }
+    for command, more in commands.items():
+        with pytest.warns(NotCreditWarning, match="not learned: the past may decide the rewards"):
+            assert main([command, *given, *more]) == 0
+        if command == "attribute":
+            assert json.loads(capsys.readouterr().out)["verdict"] == "not learned"
+    expected = secret.attribute(data, decided=True, readout="leave-one-out")
+    np.testing.assert_array_equal(srl.Attributions.load("a.safetensors").weights, expected.weights)
+    secret.report = replace(secret.report, verdict="credit")
+    secret.save("m.safetensors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NotCreditWarning)
+        assert main(["quality", *given]) == 0
+
+
 def test_fit_attribute_and_quality_are_the_library_calls(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    quick_fits(monkeypatch)
     options = {"size": 3, "triggers": 1, "prizes": 1, "max_steps": 12}
     data = srl.collect("secret_rl/Triggers-v0", 300, success_share=0.3, env_options=options)
     data.save("mazes")
     fit = ["fit", "mazes", "--out", "m.safetensors", "--steps", "60", "--units", "16", "--batch-size", "32"]
     with warnings.catch_warnings(action="ignore"):  # so short a fit may be warned of
-        assert main([*fit, "--evaluate-every", "30", "--restarts", "0", "--device", "cpu", "--json"]) == 0
+        assert main([*fit, "--evaluate-every", "30", "--device", "cpu", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     with warnings.catch_warnings(action="ignore"):
-        expected = srl.Secret(steps=60, units=16, batch_size=32, evaluate_every=30, restarts=0, device="cpu").fit(data)
+        expected = srl.Secret(steps=60, units=16, batch_size=32, evaluate_every=30, device="cpu").fit(data)
     assert report["validation"] == expected.report.to_json()["validation"]
     assert main(["attribute", "m.safetensors", "mazes", "--out", "a.safetensors", "--device", "cpu"]) == 0
     ours = srl.Attributions.load("a.safetensors")

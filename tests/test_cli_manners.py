@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.quick import quick_fits
 
 import secret_rl as srl
 from secret_rl.agents import q_learning
 from secret_rl.cli import main
 from secret_rl.cli.data import Info
-from secret_rl.credit import fitting, memoryless
 from secret_rl.evaluation import LearningCurves
 
 COMMAND = Path(sys.executable).parent / "secret-rl"
 ROOT = Path(__file__).parent.parent
 TASK = ["secret_rl/Triggers-v0", "--option", "size=3", "triggers=1"]
-TINY = ["--units", "16", "--batch-size", "32", "--restarts", "0", "--device", "cpu"]
+TINY = ["--units", "16", "--batch-size", "32", "--device", "cpu"]
 COMMANDS = {
     "collect": [*TASK, "--out", "new", "--episodes", "20"],
     "info": ["mazes"],
@@ -37,10 +37,11 @@ COMMANDS = {
     "report": ["m.safetensors", "--out", "new.html"],
 }
 ANSWERS = ("info", "quality", "learn")  # what they are asked for is text, the others leave a file
-# The command, in a process of its own that spends no time on the memoryless twin of a fit.
+# The command, in a process of its own with quick fits.
 QUICKLY = [
     sys.executable, "-c",
-    "import sys; from secret_rl.credit import fitting, memoryless; memoryless._ROUND, fitting._STUCK = 2, -1.0; "
+    f"import sys, pytest; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); "
+    "from tests.quick import quick_fits; quick_fits(pytest.MonkeyPatch()); "
     "from secret_rl.cli import main; sys.exit(main())",
 ]  # fmt: skip
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short fits may be warned of
@@ -53,9 +54,9 @@ def made(tmp_path_factory):
     for name, options in {"mazes": {}, "target": {"layout_seed": 5}}.items():
         data = srl.collect(TASK[0], 200, success_share=0.3, env_options={"size": 3, "triggers": 1, **options})
         data.save(folder / name)
-    options = {"steps": 20, "units": 16, "batch_size": 32, "evaluate_every": 10, "restarts": 0, "device": "cpu"}
+    options = {"steps": 150, "units": 16, "batch_size": 32, "learning_rate": 0.01, "device": "cpu"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memoryless, "_ROUND", 2)
+        quick_fits(patch)
         srl.Secret(**options).fit(srl.Trajectories.load(folder / "mazes")).save(folder / "m.safetensors")
     return folder
 
@@ -66,8 +67,7 @@ def here(made, tmp_path, monkeypatch):
     for path in made.iterdir():
         shutil.copytree(path, tmp_path / path.name) if path.is_dir() else shutil.copy(path, tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(memoryless, "_ROUND", 2)  # spend no time on the memoryless twin
-    monkeypatch.setattr(fitting, "_STUCK", -1.0)
+    quick_fits(monkeypatch)
     return tmp_path
 
 
@@ -109,7 +109,7 @@ ALIKE = {**os.environ, "OMP_NUM_THREADS": "1"}  # sums of several threads are ro
 
 def test_a_fit_that_ctrl_c_interrupts_goes_on_to_the_same_model(here, tmp_path):
     """A real process, a real signal."""
-    options = {"steps": 300, "evaluate_every": 10, "units": 16, "batch_size": 32, "restarts": 0, "device": "cpu"}
+    options = {"steps": 300, "evaluate_every": 10, "units": 16, "batch_size": 32, "device": "cpu"}
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     command = [*QUICKLY, "fit", here / "mazes", "--out", tmp_path / "new.safetensors", *words]
     state = tmp_path / "new.safetensors.partial" / "state.json"
@@ -251,7 +251,7 @@ def test_learn_keeps_the_agents_that_were_done_when_it_was_interrupted(here, cap
 
 
 def test_a_demo_that_was_interrupted_repeats_nothing(here, monkeypatch, capsys):
-    small = ["--trajectories", "300", "--updates", "20", "--mazes", "2", "--seeds", "2", "--episodes", "30"]
+    small = ["--trajectories", "300", "--updates", "200", "--mazes", "2", "--seeds", "2", "--episodes", "30"]
     command = ["demo", "--out", "demo", *small, "--size", "3", "--switches", "1"]
     with pytest.MonkeyPatch.context() as patch:
         interrupt_after(patch, 5)

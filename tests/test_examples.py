@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import secret_rl as srl
-from secret_rl.credit.diagnosis import CollapseWarning, NoHistoryWarning
+from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
+from secret_rl.shaping import NotCreditWarning
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -55,7 +56,8 @@ def run(name, monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for category in (CollapseWarning, NoHistoryWarning):  # 20 updates teach a model nothing
+        # 20 updates teach a model nothing
+        for category in (NotLearnedWarning, PastNotNeededWarning, NotCreditWarning):
             warnings.simplefilter("ignore", category)
         names = runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
     return capsys.readouterr().out, names

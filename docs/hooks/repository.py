@@ -32,7 +32,7 @@ INSTEAD = {
     "benchmarks/results": "speed.md",
 }
 # The order of the book: what credit finds, then what it is worth. Tables with other names come last.
-ORDER = ("credit", "source", "class", "concentration", "window", "ablations", "transfer", "deep", "online")
+ORDER = ("credit", "source", "class", "concentration", "window", "ablations", "beyond", "transfer", "deep", "online")
 
 _CODE = re.compile(r"^```.*?^```[ ]*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r'\]\(([^)\s#:]+)(#[^)\s]*)?( "[^"]*")?\)')  # no colon: not to another site

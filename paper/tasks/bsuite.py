@@ -145,6 +145,7 @@ TASKS = [
         description="The last action pays or costs as it repeats the bit shown at the beginning.",
         make=_memory,
         episodes=2_000,
+        events="any",
     ),
     Task(
         name="discounting_chain",

@@ -236,6 +236,7 @@ TASKS = [
         make=partial(_memory, "MiniGrid-MemoryS7-v0"),
         episodes=2_500,
         judged="positive",
+        events="any",
     ),
     Task(
         name="memory_s11",
@@ -244,6 +245,7 @@ TASKS = [
         make=partial(_memory, "MiniGrid-MemoryS11-v0"),
         episodes=2_500,
         judged="positive",
+        events="any",
     ),
     Task(
         name="unlock",
@@ -268,5 +270,6 @@ TASKS = [
         make=_red_blue,
         episodes=2_500,
         judged="positive",
+        events="any",
     ),
 ]

@@ -44,6 +44,8 @@ class Task:
     """Steps by which credit may miss the truth."""
     judged: Literal["all", "positive"] = "all"
     """Which rewards the truth is about."""
+    events: Literal["all", "any"] = "all"
+    """Whether credit should find all marked steps, or any: where each alone is evidence enough."""
 
 
 class Marked(gym.Wrapper[Any, Any, Any, Any]):

@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 import stable_baselines3 as sb3
 from tests.attack.content import ABSENT, digest_of, store_digest
+from tests.quick import quick_fits
 
 import secret_rl as srl
 from secret_rl.agents.sb3 import ShapedReplayBuffer, train
 from secret_rl.cli import main
-from secret_rl.credit import fitting, memoryless
+from secret_rl.credit import fitting
 from secret_rl.online.sb3 import OnlineSecretCallback
 from secret_rl.trajectories import collecting, sources
 
 TRIGGERS = "secret_rl/Triggers-v0"
 MAZE = {"size": 4, "triggers": 1, "prizes": 1, "max_steps": 12, "layout_seed": 4}
 FIT = {
-    "steps": 12, "units": 8, "evaluate_every": 4, "validation": 0.2, "batch_size": 8, "restarts": 0,
-    "class_weights": "paper",
+    "steps": 12, "units": 8, "evaluate_every": 4, "validation": 0.2, "batch_size": 8, "weights": "paper",
 }  # fmt: skip
 DQN = {
     "policy_kwargs": {"net_arch": [8]}, "device": "cpu", "learning_starts": 20, "buffer_size": 120, "train_freq": 4,
@@ -120,8 +121,10 @@ class Job:
 
 @contextmanager
 def small_fits():
-    """No time is spent on the memoryless twin of a fit, nor on restarts."""
-    with patch.object(memoryless, "_ROUND", 2), patch.object(fitting, "_STUCK", -1.0):
+    """Little time is spent on predictors that fits are compared with; any data is learned from."""
+    with pytest.MonkeyPatch.context() as patched:
+        quick_fits(patched, updates=2, batch=64)
+        patched.setattr(fitting, "_NOTHING_OPEN", 0.0)
         yield
 
 

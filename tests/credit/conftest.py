@@ -7,12 +7,13 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from secret_rl.credit import ModelOptions, RewardPredictor, Secret, fitting, memoryless
+from secret_rl.credit import ModelOptions, RewardClasses, RewardPredictor, Secret, fitting, memoryless
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.spaces import to_json
 
 FILLER, GOOD_CUE, BAD_CUE, DOOR = range(4)
 LENGTH = 8
+SIGNS = RewardClasses((-1.0, 0.0, 1.0), (-0.05, 0.05))
 
 
 @contextmanager
@@ -66,13 +67,12 @@ def cue_trajectories(count, seed=0, kinds=(1, -1, 0), doors=None):
     )
 
 
-def random_model(observation_space, action_space, seed=0, **options):
+def random_model(observation_space, action_space, seed=0, kind=RewardPredictor, classes=3, **options):
     """A predictor whose weights, those of the sink included, are far from zero: attention has peaks."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = RewardPredictor(
-            to_json(observation_space), to_json(action_space), ModelOptions(**{"units": 16, **options})
-        )
+        options = ModelOptions(**{"units": 16, **options})
+        model = kind(to_json(observation_space), to_json(action_space), classes, options)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter += 0.1 * torch.randn_like(parameter)
@@ -90,15 +90,32 @@ def make_model():
 
 
 @pytest.fixture(scope="session")
+def signs():
+    """Classes of negative rewards, zeros and positive rewards."""
+    return SIGNS
+
+
+@pytest.fixture(scope="session")
 def learned():
     """A predictor that has learned the memory task; not to be changed."""
     with single_threaded():
-        secret = Secret(units=32, steps=400, batch_size=64, evaluate_every=100, device="cpu")
-        return secret.fit(cue_trajectories(600))
+        return Secret(units=32, steps=400, device="cpu").fit(cue_trajectories(600))
+
+
+@contextmanager
+def little_work():
+    """A few updates of the predictors without memory and of the one that pools the past; any data is learned from."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memoryless, "_UPDATES", 2)
+        patch.setattr(memoryless, "_LOOK_EVERY", 2)
+        patch.setattr(memoryless, "_BATCH", 64)
+        patch.setattr(fitting, "_PROBE_UPDATES", 2)
+        patch.setattr(fitting, "_NOTHING_OPEN", 0.0)
+        yield
 
 
 @pytest.fixture
-def quick(monkeypatch):
-    """Spend no time on the memoryless twin, and do not judge by it, where that is not what is tested."""
-    monkeypatch.setattr(memoryless, "_ROUND", 2)
-    monkeypatch.setattr(fitting, "_STUCK", -1.0)
+def quick():
+    """Spend no time on what is not tested."""
+    with little_work():
+        yield

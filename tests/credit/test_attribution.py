@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sealing import change_arrays
 
-from secret_rl.credit import Attributions, attribution
+from secret_rl.credit import Attributions, RewardClasses, attribution
 from secret_rl.credit import tokens as tokens_module
-from secret_rl.credit.attribution import attribute
+from secret_rl.credit.attribution import READOUTS
 from secret_rl.credit.model import Dropout, Prediction
 from secret_rl.credit.tokens import Tokens
 from secret_rl.files import FileFormatError
@@ -23,6 +23,26 @@ from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
 
 CPU = torch.device("cpu")
+SIGNS = RewardClasses((-1.0, 0.0, 1.0), (-0.05, 0.05))
+
+
+class Undecided:
+    """A predictor without memory that leaves everything open, but for symbols that it is told of."""
+
+    def __init__(self, decided=()):
+        self.decided = decided
+
+    def probabilities(self, tokens, folds, device):
+        said = np.full((len(tokens.classes), 3), 1 / 3, np.float32)
+        if len(self.decided):
+            seen = tokens.rows(np.arange(len(tokens.classes))).observations.numpy()
+            sure = np.isin(seen, self.decided)
+            said[sure] = np.eye(3, dtype=np.float32)[tokens.classes[sure]]
+        return said
+
+
+def attribute(model, data, rewards="all", tolerance=0, *, decided=(), **options):
+    return attribution.attribute(model, Undecided(decided), SIGNS, data, CPU, rewards, tolerance, **options)
 
 
 def hand_made():
@@ -32,6 +52,7 @@ def hand_made():
         step=np.array([2, 4]),
         predicted_at=np.array([2, 4]),
         reward=np.array([2.0, -1.0]),
+        evidence=np.array([0.5, 0.0], np.float32),
         weights=np.array([0.5, 0.25, 0.25, 0.0, 0.5, 0.0, 0.5, 0.0], np.float32),
         offsets=np.array([0, 3, 8]),
         rewards_seen=4,
@@ -44,6 +65,7 @@ def equal_credit(one, other, tolerance=1e-5):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     assert one.rewards_seen == other.rewards_seen
     np.testing.assert_allclose(one.weights, other.weights, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(one.evidence, other.evidence, rtol=0, atol=10 * tolerance)
 
 
 def test_what_each_step_earned_worked_by_hand():
@@ -59,93 +81,135 @@ def test_what_each_step_earned_worked_by_hand():
 
 
 def slow_attribute(model, data, signs):
-    """Every reward of some signs in turn, with the full prediction of its episode alone."""
-    tokens = Tokens.of(data)
+    """Every reward of some signs in turn, with the full prediction of its episode alone; first steps have no past."""
+    tokens = Tokens.of(data, SIGNS)
     rows = []
     for number, episode in enumerate(data):
         batch = tokens.batch(np.array([number]))
         with torch.no_grad():
-            prediction = model(model.encode(batch.observations, batch.actions, Dropout(None)), batch.index)
-        for t in range(len(episode)):
+            encoded = model.encode(batch.rows, Dropout(None))
+            prediction = model(encoded, batch.index)
+            alone = model.predict_alone(encoded[batch.index[0], : model.options.units])
+        said, unseen = (logits.log_softmax(-1) for logits in (prediction.logits[0], alone))
+        for t in range(1, len(episode)):
             sign = int(np.sign(episode.rewards[t]))
-            if sign in signs and int(prediction.logits[0, t].argmax()) - 1 == sign:
-                rows.append((number, t, float(episode.rewards[t]), prediction.attention[0, t, : t + 1].numpy()))
+            if sign in signs and int(said[t].argmax()) - 1 == sign:
+                evidence = float(said[t, sign + 1] - unseen[t, sign + 1])
+                attention = prediction.attention[0, t, : t + 1].numpy()
+                rows.append((number, t, float(episode.rewards[t]), evidence, attention))
     return rows
 
 
-KINDS = {"all": (-1, 1), "positive": (1,), "negative": (-1,)}
+KINDS = {"all": (-1, 0, 1), "positive": (1,), "negative": (-1,)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(data=trajectories(), seed=st.integers(0, 99))
-@settings(max_examples=30)
-def test_rows_are_those_of_a_slow_loop_over_all_predictions(make_model, kind, data, seed):
-    model = make_model(data.observation_space, data.action_space, seed, filters=(2,))
-    credit = attribute(model, data, CPU, kind)
+@given(data=trajectories(), seed=st.integers(0, 99), transitions=st.booleans())
+@settings(max_examples=40)
+def test_credit_is_the_attention_of_correctly_predicted_rewards(make_model, kind, data, seed, transitions):
+    model = make_model(data.observation_space, data.action_space, seed, filters=(2,), transitions=transitions)
+    credit = attribute(model, data, kind)
     expected = slow_attribute(model, data, KINDS[kind])
     assert len(credit) == len(expected)
-    for r, (episode, step, reward, row) in enumerate(expected):
-        assert (credit.episode[r], credit.step[r], credit.predicted_at[r]) == (episode, step, step)
+    for r, (number, step, reward, evidence, row) in enumerate(expected):
+        assert (credit.episode[r], credit.step[r], credit.predicted_at[r]) == (number, step, step)
         assert credit.reward[r] == reward
+        assert credit.evidence[r] == pytest.approx(evidence, abs=1e-3)
         np.testing.assert_allclose(credit.row(r), row, rtol=0, atol=1e-5)
         assert credit.row(r).sum() == pytest.approx(1, abs=1e-5)
-    assert credit.rewards_seen == np.isin(np.sign(data.rewards), KINDS[kind]).sum()
+    later = np.setdiff1d(np.arange(data.steps), data.offsets[:-1])
+    assert credit.rewards_seen == np.isin(np.sign(data.rewards[later]), KINDS[kind]).sum()
     np.testing.assert_array_equal(credit.lengths, data.lengths)
 
 
-@given(data=trajectories(max_episodes=8), seed=st.integers(0, 99))
+@given(data=trajectories(max_episodes=8), seed=st.integers(0, 99), readout=st.sampled_from(READOUTS))
 @settings(max_examples=40)
-def test_credit_adds_up_to_the_rewards_it_is_for(make_model, data, seed):
+def test_credit_adds_up_to_the_rewards_it_is_for(make_model, data, seed, readout):
     model = make_model(data.observation_space, data.action_space, seed, filters=(2,))
-    credit = attribute(model, data, CPU)
+    credit = attribute(model, data, readout=readout)
     earned = credit.step_credit()
     assert earned.shape == (data.steps,)
+    assert (credit.weights >= 0).all()
+    for r in range(len(credit)):
+        assert credit.row(r).sum() == pytest.approx(1, abs=1e-5)
+        assert credit.row(r)[-1] == 0, "a reward does not earn itself"
     for number in range(len(data)):
         steps = slice(int(data.offsets[number]), int(data.offsets[number + 1]))
         assert earned[steps].sum() == pytest.approx(credit.reward[credit.episode == number].sum(), abs=1e-4)
 
 
-@given(data=trajectories(), seed=st.integers(0, 99), tolerance=st.integers(0, 2))
+@given(
+    data=trajectories(), seed=st.integers(0, 99), tolerance=st.integers(0, 2), readout=st.sampled_from(READOUTS),
+    transitions=st.booleans(),
+)  # fmt: skip
 @settings(max_examples=40)
-def test_a_table_of_distinct_tokens_changes_nothing(make_model, data, seed, tolerance):
+def test_a_table_of_distinct_tokens_changes_nothing(make_model, data, seed, tolerance, readout, transitions):
     data = data[np.arange(12) % len(data)]
-    model = make_model(data.observation_space, data.action_space, seed, filters=(2,))
-    with_table = attribute(model, data, CPU, "all", tolerance)
+    model = make_model(data.observation_space, data.action_space, seed, filters=(2,), transitions=transitions)
+    with_table = attribute(model, data, "all", tolerance, readout=readout)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
-        assert Tokens.of(data).ids is None
-        equal_credit(attribute(model, data, CPU, "all", tolerance), with_table)
+        assert Tokens.of(data, SIGNS).ids is None
+        equal_credit(attribute(model, data, "all", tolerance, readout=readout), with_table, tolerance=1e-3)
 
 
-@given(data=trajectories(), seed=st.integers(0, 99), tolerance=st.integers(0, 2))
-@settings(max_examples=40)
-def test_rewards_that_need_the_past_are_those_not_predicted_when_it_is_hidden(make_model, data, seed, tolerance):
-    model = make_model(data.observation_space, data.action_space, seed, filters=(2,))
-    whole, needing = (attribute(model, data, CPU, "all", tolerance, needing_past=needing) for needing in (False, True))
-    score = model.score
+def test_other_readouts_are_what_they_say(learned, cues):
+    """Attention times the length of what was attended to, and the loss of log-probability, each as shares."""
+    data, model = cues(12, seed=3), learned.model
+    tokens = Tokens.of(data, learned.reward_classes)
+    plain, by_value, by_loss = (learned.attribute(data, readout=readout) for readout in READOUTS)
+    assert len(plain) == len(by_value) == len(by_loss) > 8
+    for r in range(len(plain)):
+        step = int(plain.step[r])
+        batch = tokens.batch(plain.episode[r : r + 1])
+        with torch.no_grad():
+            encoded = model.encode(batch.rows, Dropout(None))
+            _, _, _, value = model.steps(encoded, batch.index)
+            whole = model(encoded, batch.index)
+        weights = whole.weights[0, step, 1 : step + 1] * value[0, :step].norm(dim=-1)
+        np.testing.assert_allclose(by_value.row(r)[:step], weights / weights.sum(), rtol=1e-3, atol=1e-5)
+        wanted, lost = int(batch.classes[0, step]), []
+        for left_out in range(step):
+            scores = whole.scores[0, step].clone()
+            scores[1 + left_out] = -torch.inf
+            with torch.no_grad():
+                mixed = model.mix(scores.softmax(-1)[None, None], value)[0, 0]
+                x = encoded[batch.index[0, step]]
+                said = model.classify(x, mixed, Dropout(None)).log_softmax(-1)[wanted]
+            lost.append(float(whole.logits[0, step].log_softmax(-1)[wanted] - said))
+        lost = np.maximum(lost, 0)
+        if whole.weights[0, step, 1:].max() < 0.999 and lost.sum() > 1e-3:
+            np.testing.assert_allclose(by_loss.row(r)[:step], lost / lost.sum(), rtol=0, atol=1e-2)
 
-    def hidden(query, key, times):
-        scores = score(query, key, times)
-        return torch.cat([scores[..., :1], torch.full_like(scores[..., 1:], -torch.inf)], -1)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "score", hidden)
-        alone = attribute(model, data, CPU, "all", tolerance)
-    without = set(zip(alone.episode.tolist(), alone.step.tolist(), strict=True))
-    expected = [r for r in range(len(whole)) if (int(whole.episode[r]), int(whole.step[r])) not in without]
-    assert needing.rewards_seen == whole.rewards_seen and len(needing) == len(expected)
-    for mine, r in enumerate(expected):
-        assert (needing.episode[mine], needing.step[mine]) == (whole.episode[r], whole.step[r])
-        np.testing.assert_array_equal(needing.row(mine), whole.row(r))
+def test_rewards_that_the_present_decides_are_left_out_unless_asked_for():
+    data = announced(([0, 1, 0, 1], [0.0, 1.0, 0.0, 1.0]), ([0, -1, 0], [0.0, -1.0, 0.0]))
+    assert attribute(Clairvoyant(), data).rewards_seen == 5
+    credit = attribute(Clairvoyant(), data, decided=[0, 1])  # what is seen before rewards of -1 and 0
+    assert (credit.episode.tolist(), credit.step.tolist()) == ([0, 0], [1, 3])
+    assert credit.rewards_seen == 2 and credit.coverage == 1
+    asked = attribution.attribute(Clairvoyant(), Undecided([0, 1, 2]), SIGNS, data, CPU, decided=True)
+    assert len(asked) == 5
+    assert len(attribute(Clairvoyant(), data, decided=[0, 1, 2])) == 0
 
 
-def test_what_only_memory_can_tell_needs_the_past(learned, cues):
-    """The sign of the reward is that of a cue at the start: without looking back, one of the two is guessed at best."""
-    data = cues(60, seed=6)
-    whole, needing = learned.attribute(data), learned.attribute(data, needing_past=True)
-    assert len(whole) > 30
-    kept, all_signs = (np.unique(np.sign(credit.reward), return_counts=True) for credit in (needing, whole))
-    assert max(kept[1]) == max(count for sign, count in zip(*all_signs, strict=True) if sign in kept[0])
+def test_of_a_memory_task_the_doors_have_rows_and_cues_are_evidence(learned, cues):
+    """The present decides everything else. A door that pays nothing is open, too."""
+    data = cues(90, seed=6)
+    credit = learned.attribute(data)
+    assert (credit.step == 7).all()
+    assert credit.rewards_seen == 90 and credit.coverage > 0.9
+    assert set(np.sign(credit.reward)) == {-1, 0, 1}
+    assert (credit.evidence[credit.reward != 0] > 0.3).all()
+    whole = learned.attribute(data, decided=True)
+    assert whole.rewards_seen == 90 * 7, "all steps but the first ones"
+    assert len(learned.attribute(data, rewards="positive")) == (credit.reward > 0).sum()
+
+
+def test_first_steps_have_no_row():
+    data = announced(([1, 1], [1.0, 1.0]), ([1], [1.0]))
+    credit = attribution.attribute(Clairvoyant(), Undecided(), SIGNS, data, CPU, "positive", decided=True)
+    assert (credit.episode.tolist(), credit.step.tolist(), credit.rewards_seen) == ([0], [1], 1)
 
 
 @pytest.mark.parametrize("with_table", [True, False])
@@ -178,21 +242,27 @@ def test_blocks_hold_whole_episodes_within_their_bound(lengths, bound, data):
 class Clairvoyant:
     """Predicts the sign that each observation names (0, 1, 2 for -1, 0, 1) and attends evenly to earlier steps."""
 
+    options = None
+
     def eval(self):
         return self
 
-    def encode(self, observations, actions, dropout):
-        return observations
+    def encode(self, rows, dropout):
+        return rows.observations
 
-    def project(self, tokens):
+    def prepare(self, tokens):
         return tokens
 
+    def predict_alone(self, row_x):
+        return torch.zeros(len(row_x), 3)
+
     def predict_rows(self, tokens, index, times):
-        logits = torch.nn.functional.one_hot(tokens[index.gather(1, times)], 3).float()
+        own = tokens[index.gather(1, times)]
         earlier = torch.arange(index.shape[1]) < times[..., None]
         weights = torch.cat([torch.ones_like(times)[..., None], earlier], -1).float()
         weights = weights / weights.sum(-1, keepdim=True)
-        return Prediction(logits, weights, weights.log())
+        logits = torch.nn.functional.one_hot(own, 3).float()
+        return Prediction(logits, weights, weights.log()), own[..., None].float(), tokens[index][..., None].float()
 
 
 def announced(*episodes):
@@ -212,7 +282,7 @@ def announced(*episodes):
 def test_a_prediction_off_by_some_steps_counts_within_the_tolerance_only(shift, at, tolerance):
     predicted, rewards = np.zeros(8, int), np.zeros(8)
     predicted[4 + shift], rewards[4] = 1, 1
-    credit = attribute(Clairvoyant(), announced((predicted, rewards)), CPU, tolerance=tolerance)
+    credit = attribute(Clairvoyant(), announced((predicted, rewards)), "positive", tolerance)
     assert credit.rewards_seen == 1
     assert len(credit) == (abs(shift) <= tolerance)
     assert credit.coverage == float(abs(shift) <= tolerance)
@@ -228,7 +298,7 @@ def test_the_nearest_prediction_is_used_and_the_earlier_of_two():
         ([1, 0, 0, 0, 1], [0, 0, 0, 1, 0]),  # one after is nearer than three before
         ([1, 0, 0, -1, 0], [0, 0, 0, 1, 0]),  # of the other sign, and too early
     )
-    credit = attribute(Clairvoyant(), data, CPU, tolerance=2)
+    credit = attribute(Clairvoyant(), data, "positive", 2)
     assert list(zip(credit.episode, credit.predicted_at, strict=True)) == [(0, 3), (1, 2), (2, 4)]
     assert credit.coverage == 0.75
 
@@ -238,38 +308,44 @@ def test_a_tolerance_reaches_past_neither_end_of_an_episode(monkeypatch, with_ta
     if not with_table:
         monkeypatch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
     data = announced(([1, 0], [0, 0]), ([0, 0, 0], [1, 0, 1]), ([1, 1], [0, 0]))
-    assert len(attribute(Clairvoyant(), data, CPU, tolerance=5)) == 0
+    assert len(attribute(Clairvoyant(), data, "positive", 5)) == 0
     padded = announced(([1, 0, 0], [0, 0, 1]), ([0] * 6, [0, 0, 1, 0, 0, 0]))
-    assert len(attribute(Clairvoyant(), padded, CPU, tolerance=1)) == 0
-    data = announced(([0, 0], [0, 0]), ([0, 1, 0], [1, 0, 1]))
-    credit = attribute(Clairvoyant(), data, CPU, tolerance=5)
-    assert (credit.step.tolist(), credit.predicted_at.tolist()) == ([0, 2], [1, 1])
+    assert len(attribute(Clairvoyant(), padded, "positive", 1)) == 0
+    data = announced(([0, 0], [0, 0]), ([0, 0, 1, 0], [0, 1, 0, 1]))
+    credit = attribute(Clairvoyant(), data, "positive", 5)
+    assert (credit.step.tolist(), credit.predicted_at.tolist()) == ([1, 3], [2, 2])
 
 
 def test_rewards_of_the_kind_asked_for_have_rows():
-    data = announced(([1, -1, 0, 1], [3.0, -2.0, 1.0, 0.0]), ([-1], [-0.5]))
-    rows = {kind: attribute(Clairvoyant(), data, CPU, kind) for kind in KINDS}
+    data = announced(([0, 1, -1, 0, 1], [0.0, 3.0, -2.0, 1.0, 0.0]), ([0, -1, 0], [0.0, -0.5, 0.0]))
+    rows = {kind: attribute(Clairvoyant(), data, kind) for kind in KINDS}
     assert {kind: credit.reward.tolist() for kind, credit in rows.items()} == {
-        "all": [3.0, -2.0, -0.5],
+        "all": [3.0, -2.0, -0.5, 0.0],
         "positive": [3.0],
         "negative": [-2.0, -0.5],
     }
-    assert {kind: credit.coverage for kind, credit in rows.items()} == {"all": 0.75, "positive": 0.5, "negative": 1.0}
+    assert {kind: credit.coverage for kind, credit in rows.items()} == {
+        "all": 4 / 6,
+        "positive": 0.5,
+        "negative": 1.0,
+    }
 
 
 def test_data_without_rewards_of_the_kind_has_no_rows(tmp_path):
-    credit = attribute(Clairvoyant(), announced(([0, 1], [0, 1])), CPU, "negative")
+    credit = attribute(Clairvoyant(), announced(([0, 1], [0, 1])), "negative")
     assert (len(credit), credit.rewards_seen, credit.coverage) == (0, 0, 0.0)
     assert credit.step_credit().tolist() == [0, 0]
     assert len(Attributions.load(credit.save(tmp_path / "none.safetensors"))) == 0
 
 
-def test_unknown_kinds_and_negative_tolerances_are_refused():
+def test_unknown_kinds_and_readouts_and_negative_tolerances_are_refused():
     data = announced(([0, 1], [0, 1]))
     with pytest.raises(ValueError, match="rewards must be one of .*'negative', 'positive'.*, got 'both'"):
-        attribute(Clairvoyant(), data, CPU, "both")
+        attribute(Clairvoyant(), data, "both")
+    with pytest.raises(ValueError, match="readout must be one of attention, .*leave-one-out, got 'gradient'"):
+        attribute(Clairvoyant(), data, readout="gradient")
     with pytest.raises(ValueError, match="tolerance must not be negative, got -1"):
-        attribute(Clairvoyant(), data, CPU, tolerance=-1)
+        attribute(Clairvoyant(), data, tolerance=-1)
 
 
 def test_saved_credit_comes_back_to_the_bit(tmp_path, learned, cues):
@@ -324,6 +400,9 @@ def changed(name, value):
         (changed("reward", [2.0, np.nan]), "reward holds NaN or infinite numbers"),
         (changed("weights", [np.inf] * 8), "weights holds NaN or infinite numbers"),
         (changed("step", [2]), "its arrays are of different lengths"),
+        (changed("evidence", [0.5]), "its arrays are of different lengths"),
+        (lambda _, arrays: arrays.pop("evidence"), "TypeError: .*evidence"),
+        (lambda _, arrays: arrays.update(evidence=np.zeros(2)), "evidence is float64"),
         (changed("offsets", [0, 3, 9]), "its offsets do not fit its weights"),
         (changed("offsets", [0, 9, 8]), "its offsets do not fit its weights"),
         (changed("offsets", [1, 3, 8]), "its offsets do not fit its weights"),

@@ -14,21 +14,17 @@ import torch
 from tests.sealing import change_arrays, change_json
 
 from secret_rl.atomic import InUseError
-from secret_rl.credit import CLASS_WEIGHTS, Secret, fitting
+from secret_rl.credit import Secret, fitting, memoryless, training
+from secret_rl.credit import tokens as tokens_module
 from secret_rl.credit.checkpoint import Checkpoint
 from secret_rl.files import FileFormatError, ResumeError
 
 MARK = {"seed": 0, "model": {"units": 8, "filters": (2,)}}
-PLAIN = {
-    "units": 16,
-    "steps": 12,
-    "evaluate_every": 4,
-    "batch_size": 16,
-    "learning_rate": 0.03,
-    "device": "cpu",
-    "restarts": 0,
-}
-DOORS = {1: 3, -1: 4, 0: 5}  # the door tells its reward: learned in a dozen updates
+PLAIN = {"units": 16, "steps": 12, "evaluate_every": 4, "batch_size": 16, "learning_rate": 0.03, "device": "cpu"}
+QUICK = """
+memoryless._UPDATES = memoryless._LOOK_EVERY = fitting._PROBE_UPDATES = 2
+memoryless._BATCH, fitting._NOTHING_OPEN = 64, 0.0
+"""  # as the fixture does, for other processes
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.filterwarnings("ignore::UserWarning")]
 
 
@@ -37,7 +33,8 @@ class Stopped(Exception):
 
 
 def weights_of(secret):
-    return secret.model.state_dict()
+    present = {f"present.{name}": value for name, value in secret.present.state_dict().items()}
+    return {**secret.model.state_dict(), **present}
 
 
 def same_weights(one, other):
@@ -66,28 +63,58 @@ def stop_after(monkeypatch, count, owner, name):
     return calls
 
 
-# Options, rewards that occur, and how often a fit with them is saved, the finished one included.
+def resting(patch):
+    """Learning comes to rest when its patience ends, long before the updates are used up."""
+    patch.setattr(fitting, "_LOWER", 1.0)
+    patch.setattr(fitting, "_LEARNED", -100.0)
+    patch.setattr(fitting, "_MOST", -100.0)
+    patch.setattr(training, "_LEAST_COOLING", 6)
+
+
+def progressing(patch):
+    """Learning goes on for as long as the loss falls."""
+    resting(patch)
+    patch.setattr(fitting, "_LOWER", 0.02)
+
+
+def half_learned(patch):
+    """From the first look on fewer steps are hidden."""
+    patch.setattr(fitting, "_HALF", -100.0)
+
+
+def reading_ahead(patch):
+    patch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
+
+
+def alike(patch):
+    """Every reward is the same: nothing is trained."""
+
+
+# Options, what is different, and how often a fit with them is saved: after the predictors without memory, at each look,
+# and when it is finished; None where that depends on the machine.
 FITS = {
-    "one attempt": (PLAIN, (1, -1, 0), 4),
-    "searched weights": (PLAIN, (1, 0), 4),
-    "weights searched after an attempt": ({**PLAIN, "restarts": 2}, (1, -1, 0), 12),
-    "out of patience": ({**PLAIN, "steps": 40, "patience": 2}, (1, -1, 0), 7),
-    # a class of weight 0 is never predicted: each attempt gives up at 60 %, after 3 of 5 looks
-    "three attempts": (
-        {**PLAIN, "steps": 10, "evaluate_every": 2, "class_weights": (0.5, 0.5, 0.0), "restarts": 2},
-        (1, -1, 0),
-        12,
-    ),
+    "learning, then cooling down": (PLAIN, None, 5),
+    "at rest": ({**PLAIN, "steps": 60, "patience": 2}, resting, 6),
+    "progress": ({**PLAIN, "steps": 40, "patience": 1, "learning_rate": 0.01}, progressing, None),
+    "half learned": (PLAIN, half_learned, 5),
+    "read ahead": (PLAIN, reading_ahead, 5),
+    "transitions": ({**PLAIN, "transitions": True}, None, 5),
+    "paper": ({**PLAIN, "weights": "paper"}, None, 5),
+    "diverged": ({**PLAIN, "learning_rate": 1e36}, None, 5),
+    "nothing to learn": (PLAIN, alike, 2),
 }
 
 
 @pytest.mark.parametrize("fit", FITS)
 def test_a_fit_stopped_after_any_save_goes_on_to_the_same_weights_and_report(tmp_path, monkeypatch, cues, fit):
-    options, kinds, saves = FITS[fit]
-    if fit == "weights searched after an attempt":
-        monkeypatch.setattr(fitting.Fitting, "_stuck", lambda *_: True)
-    data = cues(40, kinds=kinds, doors=DOORS)
+    options, change, saves = FITS[fit]
+    data = cues(40)
+    if change is alike:
+        data = data.with_rewards(np.ones_like)
+    elif change is not None:
+        change(monkeypatch)
     undisturbed = Secret(**options).fit(data)
+    saves = saves or 2 + len(undisturbed.report.curve)
     different = []
     for count in range(1, saves + 1):
         folder = tmp_path / str(count)
@@ -107,11 +134,55 @@ def test_a_fit_stopped_after_any_save_goes_on_to_the_same_weights_and_report(tmp
         calls = stop_after(patch, 0, Checkpoint, "save")
         assert same_weights(Secret(**options).fit(data, checkpoint=tmp_path / "all"), undisturbed)
     assert len(calls) == saves, "every save was tried"
+    if fit == "at rest":
+        steps = [entry["step"] for entry in undisturbed.report.curve]
+        assert steps == [4, 8, 12, 14], "it rests at 8, and cools down for 6 updates"
+
+
+@pytest.mark.parametrize("owner", [memoryless, fitting])
+def test_a_fit_stopped_between_saves_goes_on_to_the_same_weights(tmp_path, cues, owner):
+    """While predictors without memory are fitted, and while the pooled past is asked."""
+    data = cues(40)
+    undisturbed = Secret(**PLAIN).fit(data)
+    with pytest.MonkeyPatch.context() as patch:
+        if owner is memoryless:
+            stop_after(patch, 1, memoryless, "_fit_one")
+        else:
+            patch.setattr(fitting, "_NO_DOUBT", 2.0)
+            stop_after(patch, 1, fitting.Fitting, "_pooled_gain")
+        with pytest.raises(Stopped):
+            Secret(**PLAIN).fit(data, checkpoint=tmp_path / "c")
+    resumed = Secret(**PLAIN).fit(data, checkpoint=tmp_path / "c")
+    assert same_weights(resumed, undisturbed) and story(resumed) == story(undisturbed)
+
+
+def test_what_is_known_without_memory_is_not_learned_again(tmp_path, monkeypatch, cues):
+    data = cues(40)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1, Checkpoint, "save")
+        with pytest.raises(Stopped):
+            Secret(**PLAIN).fit(data, checkpoint=tmp_path / "c")
+    monkeypatch.setattr(fitting, "fit_present", no_update)
+    Secret(**PLAIN).fit(data, checkpoint=tmp_path / "c")
+
+
+def test_weights_of_the_users_own_must_be_those_of_before(tmp_path, monkeypatch, cues):
+    data, folder = cues(40), tmp_path / "c"
+    weights = np.linspace(0, 1, data.steps)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2, Checkpoint, "save")
+        with pytest.raises(Stopped):
+            Secret(**PLAIN).fit(data, weights=weights, checkpoint=folder)
+    for other in (None, weights[::-1].copy()):
+        with pytest.raises(ResumeError, match="unfinished fit with another weights"):
+            Secret(**PLAIN).fit(data, weights=other, checkpoint=folder)
+    resumed = Secret(**PLAIN).fit(data, weights=weights, checkpoint=folder)
+    assert same_weights(resumed, Secret(**PLAIN).fit(data, weights=weights))
 
 
 def test_a_fit_killed_in_the_middle_of_a_save_goes_on_to_the_same_weights(tmp_path, cues):
     """Killed with each of its files written but not yet in its place, and right after it got there."""
-    data, syncs = cues(40, doors=DOORS), 22  # of 3 files at each of 3 looks and 2 at the end, and of their folder
+    data, syncs = cues(40), 26  # of 2 files, 3 at each of 3 looks and 2 at the end, and of their folder
     script = textwrap.dedent(
         """
         import json, os, signal, sys
@@ -119,7 +190,7 @@ def test_a_fit_killed_in_the_middle_of_a_save_goes_on_to_the_same_weights(tmp_pa
         import secret_rl as srl
         from secret_rl.credit import fitting, memoryless
         torch.set_num_threads(1)
-        memoryless._ROUND, fitting._STUCK = 2, -1.0
+        exec(sys.argv[-1])
         data = srl.Trajectories.load(sys.argv[1])
         root, options, syncs = sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
         for last in range(1, syncs + 1):
@@ -137,7 +208,7 @@ def test_a_fit_killed_in_the_middle_of_a_save_goes_on_to_the_same_weights(tmp_pa
         """
     )
     stored = data.save(tmp_path / "data")
-    command = [sys.executable, "-c", script, str(stored), str(tmp_path), json.dumps(PLAIN), str(syncs)]
+    command = [sys.executable, "-c", script, str(stored), str(tmp_path), json.dumps(PLAIN), str(syncs), QUICK]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == [str(-signal.SIGKILL)] * syncs, done.stderr
     undisturbed = Secret(**PLAIN).fit(data)
@@ -155,7 +226,7 @@ def test_a_fit_killed_in_the_middle_of_a_save_goes_on_to_the_same_weights(tmp_pa
 
 
 def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
-    data, folder = cues(40, doors=DOORS), tmp_path / "unfinished"
+    data, folder = cues(40), tmp_path / "unfinished"
     script = textwrap.dedent(
         """
         import json, sys, time, torch
@@ -163,7 +234,7 @@ def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
         from secret_rl.credit import fitting, memoryless
         from secret_rl.credit.checkpoint import Checkpoint
         torch.set_num_threads(1)
-        memoryless._ROUND, fitting._STUCK = 2, -1.0
+        exec(sys.argv[-1])
         real, saves = Checkpoint.save, []
         def save_and_wait(self, *args, **tensors):
             real(self, *args, **tensors)
@@ -176,7 +247,7 @@ def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
         """
     )
     stored = data.save(tmp_path / "data")
-    command = [sys.executable, "-c", script, str(stored), str(folder), json.dumps(PLAIN)]
+    command = [sys.executable, "-c", script, str(stored), str(folder), json.dumps(PLAIN), QUICK]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert child.stdout.readline() == "saved twice\n"
@@ -186,7 +257,7 @@ def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
         os.kill(child.pid, signal.SIGKILL)
         _, errors = child.communicate(timeout=60)
     assert child.returncode == -signal.SIGKILL, errors
-    assert json.loads((folder / "state.json").read_text())["step"] == 8
+    assert json.loads((folder / "state.json").read_text())["step"] == 4
     for change, name in [({"seed": 1}, "seed"), ({"units": 32}, "model"), ({"steps": 20}, "training")]:
         with pytest.raises(ResumeError, match=rf"unfinished fit with another {name} \({name} was .* delete it"):
             Secret(**{**PLAIN, **change}).fit(data, checkpoint=folder)
@@ -199,7 +270,7 @@ def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
             Checkpoint, "save", lambda self, state, **t: (looks.append(state.get("step")), real(self, state, **t))
         )
         resumed = Secret(**PLAIN).fit(data, checkpoint=folder)
-    assert looks == [12, None], "what was done before the kill is not done again"
+    assert looks == [8, 12, None], "what was done before the kill is not done again"
     assert same_weights(resumed, Secret(**PLAIN).fit(data))
     resumed.save(tmp_path / "model.safetensors")
     assert not folder.exists()
@@ -213,7 +284,7 @@ def rolled(data, name):
 @pytest.mark.parametrize("name", ["observations", "actions", "rewards"])
 @pytest.mark.parametrize("finished", [False, True])
 def test_other_data_of_the_same_size_and_reward_is_refused(tmp_path, monkeypatch, cues, name, finished):
-    data, folder = cues(20, doors=DOORS), tmp_path / "unfinished"
+    data, folder = cues(20), tmp_path / "unfinished"
     other = rolled(data, name)
     assert (len(other), other.steps, other.rewards.sum()) == (len(data), data.steps, data.rewards.sum())
     if finished:
@@ -230,7 +301,7 @@ def test_other_data_of_the_same_size_and_reward_is_refused(tmp_path, monkeypatch
 
 
 def test_data_in_memory_and_on_disk_are_the_same(tmp_path, monkeypatch, cues):
-    data, folder = cues(20, doors=DOORS), tmp_path / "unfinished"
+    data, folder = cues(20), tmp_path / "unfinished"
     Secret(**PLAIN).fit(data, checkpoint=folder)
     monkeypatch.setattr(fitting.Trainer, "train", no_update)
     stored = type(data).load(data.save(tmp_path / "data"))
@@ -238,17 +309,17 @@ def test_data_in_memory_and_on_disk_are_the_same(tmp_path, monkeypatch, cues):
     Secret(**PLAIN).fit(stored[np.arange(20)], checkpoint=folder)
 
 
-def no_update(*_):
+def no_update(*_, **__):
     raise AssertionError("it was trained again")
 
 
 def test_a_fit_that_was_not_saved_is_not_lost(tmp_path, monkeypatch, cues):
-    data, folder = cues(40, doors=DOORS), tmp_path / "unfinished"
+    data, folder = cues(40), tmp_path / "unfinished"
     first = Secret(**PLAIN).fit(data, checkpoint=folder)
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert kept
     monkeypatch.setattr(fitting.Trainer, "train", no_update)
-    monkeypatch.setattr(fitting, "best_without_past", no_update)
+    monkeypatch.setattr(fitting, "fit_present", no_update)
     again = Secret(**PLAIN).fit(data, checkpoint=folder)
     assert same_weights(again, first)
     assert again.report.to_json() == first.report.to_json()
@@ -289,7 +360,7 @@ def test_one_at_a_time_holds_a_folder(tmp_path, monkeypatch, cues):
     Checkpoint(folder, MARK).close()
     assert list(tmp_path.iterdir()) == []
 
-    data, real, refused = cues(20, doors=DOORS), Checkpoint.save, []
+    data, real, refused = cues(20), Checkpoint.save, []
 
     def save_and_fit_again(self, *args, **tensors):
         real(self, *args, **tensors)
@@ -300,7 +371,7 @@ def test_one_at_a_time_holds_a_folder(tmp_path, monkeypatch, cues):
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "save", save_and_fit_again)
         disturbed = Secret(**PLAIN).fit(data, checkpoint=folder)
-    assert len(refused) == FITS["one attempt"][2]
+    assert len(refused) == FITS["learning, then cooling down"][2]
     assert same_weights(disturbed, Secret(**PLAIN).fit(data, checkpoint=tmp_path / "alone"))
 
 
@@ -417,12 +488,77 @@ def test_files_of_others_in_the_folder_are_left_alone(tmp_path, cues):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == mine
 
 
-@pytest.mark.parametrize("given", ["paper", CLASS_WEIGHTS["paper"], list(CLASS_WEIGHTS["paper"])])
-def test_class_weights_in_any_form_can_be_taken_up(tmp_path, monkeypatch, cues, given):
-    data, folder = cues(20, doors=DOORS), tmp_path / "unfinished"
+def without_kept(state):
+    del state["files"]["kept"]
+
+
+def other_kept(state):
+    state["files"]["kept"] = state["files"]["present"]
+
+
+def other_present(state):
+    state["files"]["present"] = state["files"]["kept"]
+
+
+DAMAGES = {
+    "step": (lambda s: s.update(step=99), "99 is not a whole number"),
+    "no cooling": (lambda s: s.pop("cooling"), "KeyError: 'cooling'"),
+    "cooling": (lambda s: s.update(cooling=[8]), "ValueError|not enough values"),
+    "cooling past the end": (lambda s: s.update(cooling=[8, 13]), "13 is not a whole number"),
+    "half learned": (lambda s: s.update(half_learned_at=0), "0 is not a whole number"),
+    "best": (lambda s: s.update(best="low"), "could not convert"),
+    "waited": (lambda s: s.update(waited=-1), "-1 is not a whole number"),
+    "curve": (lambda s: s.update(curve=[3]), "TypeError"),
+    "no kept weights": (without_kept, "it names no weights"),
+    "other kept weights": (other_kept, "its weights are not those of such a model"),
+    "other predictors": (other_present, "RuntimeError|Missing key"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_state_that_does_not_fit_is_refused(tmp_path, monkeypatch, cues, damage):
+    data, folder = cues(40), tmp_path / "c"
     with monkeypatch.context() as patch:
-        stop_after(patch, 1, Checkpoint, "save")
+        stop_after(patch, 3, Checkpoint, "save")
         with pytest.raises(Stopped):
-            Secret(**PLAIN, class_weights=given).fit(data, checkpoint=folder)
-    resumed = Secret(**PLAIN, class_weights=given).fit(data, checkpoint=folder)
-    assert tuple(resumed.report.class_weights) == CLASS_WEIGHTS["paper"]
+            Secret(**PLAIN).fit(data, checkpoint=folder)
+    change, reason = DAMAGES[damage]
+    change_json(folder / "state.json", change)
+    with pytest.raises(FileFormatError, match=rf"(?s)cannot be read as .*({reason}).*delete the folder and fit again"):
+        Secret(**PLAIN).fit(data, checkpoint=folder)
+
+
+CHANGES = {
+    "a tensor less": lambda arrays: arrays.pop("optimiser.step.head.bias"),
+    "a tensor more": lambda arrays: arrays.update(more=np.zeros(3, np.float32)),
+    "another shape": lambda arrays: arrays.update({"optimiser.exp_avg.head.bias": np.zeros(4, np.float32)}),
+    "no weight": lambda arrays: arrays.pop("model.head.bias"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", ["current", "kept"])
+def test_tensors_of_another_model_are_refused(tmp_path, monkeypatch, cues, name, change):
+    data, folder = cues(40), tmp_path / "c"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3, Checkpoint, "save")
+        with pytest.raises(Stopped):
+            Secret(**PLAIN).fit(data, checkpoint=folder)
+    [file] = folder.glob(f"checkpoint-{name}-*")
+    change_arrays(file, lambda _, arrays: CHANGES[change](arrays))
+    with pytest.raises(FileFormatError, match="its weights are not those of such a model; delete the folder"):
+        Secret(**PLAIN).fit(data, checkpoint=folder)
+
+
+@pytest.mark.parametrize("name", ["present", "current", "kept"])
+def test_a_flipped_bit_of_any_tensors_is_refused(tmp_path, monkeypatch, cues, name):
+    data, folder = cues(40), tmp_path / "c"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3, Checkpoint, "save")
+        with pytest.raises(Stopped):
+            Secret(**PLAIN).fit(data, checkpoint=folder)
+    [file] = folder.glob(f"checkpoint-{name}-*")
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(FileFormatError, match=f"{file.name} cannot be read .* does not match its checksum"):
+        Secret(**PLAIN).fit(data, checkpoint=folder)

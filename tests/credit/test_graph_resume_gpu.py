@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from secret_rl.credit import TrainingOptions
+from secret_rl.credit import Secret, TrainingOptions
 from secret_rl.credit.tokens import Tokens
 from secret_rl.credit.training import Trainer
 
@@ -12,13 +12,14 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 
 @pytest.fixture
-def make_trainer(cues, make_model):
+def make_trainer(cues, make_model, signs):
     data = cues(60)
 
     def make(initialisation=0):
         model = make_model(data.observation_space, data.action_space, initialisation, units=64)
         options = TrainingOptions(steps=40, batch_size=16)
-        trainer = Trainer(model, Tokens.of(data), np.arange(48), (0.3, 0.1, 0.6), options, 5, torch.device("cuda"))
+        tokens, draw = Tokens.of(data, signs), np.linspace(1, 3, 48)
+        trainer = Trainer(model, tokens, np.arange(48), draw, options, 5, torch.device("cuda"))
         assert trainer._graph is not None, "the path that is tested"
         return trainer
 
@@ -59,3 +60,15 @@ def test_random_numbers_are_those_of_the_update(make_trainer):
         return trainer._graph(episodes).item()
 
     assert loss(0) == loss(0) != loss(1) == loss(1)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_finished_fit_that_is_taken_up_is_where_the_model_is(cues, tmp_path):
+    data = cues(60)
+    options = {"units": 16, "steps": 12, "evaluate_every": 4, "device": "cuda"}
+    fitted, again = (Secret(**options).fit(data, checkpoint=tmp_path / "c") for _ in range(2))
+    loaded = Secret.load(fitted.save(tmp_path / "model.safetensors"), device="cuda")
+    credit = [secret.attribute(data, rewards="all").weights for secret in (fitted, again, loaded)]
+    np.testing.assert_array_equal(credit[0], credit[1])
+    np.testing.assert_array_equal(credit[0], credit[2])

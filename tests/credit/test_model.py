@@ -1,4 +1,4 @@
-"""The predictor: causal, blind to padding and to the order of a batch, and its loss is the paper's."""
+"""The predictor: causal, blind to padding, to places and to the order of a batch, and its loss is a weighted sum."""
 
 import math
 import subprocess
@@ -13,10 +13,11 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secret_rl.credit import ModelOptions, RewardPredictor
+from secret_rl.credit import RewardPredictor
 from secret_rl.credit.encoders import Flat, ImageEncoder, flat_size, observation_encoder, standardise
-from secret_rl.credit.model import Dropout, Prediction, over_steps, positional_encoding, weighted_loss
-from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
+from secret_rl.credit.model import Dropout, Prediction, over_steps, weighted_loss
+from secret_rl.credit.probe import PooledPredictor
+from secret_rl.credit.tokens import Rows, Tokens, as_tensor, map_nest
 from secret_rl.testing.strategies import any_space
 from secret_rl.trajectories.nested import stack
 from secret_rl.trajectories.spaces import to_json
@@ -26,24 +27,43 @@ ragged = st.lists(st.integers(1, 9), min_size=1, max_size=5)
 seeds = st.integers(0, 2**32 - 1)
 
 
+both_kinds = pytest.mark.parametrize("transitions", [False, True])
+
+
 def random_tokens(lengths, seed):
-    """Episodes of these lengths; every step is a token of its own."""
+    """Episodes of these lengths; every step is a token of its own, of a random class and weight."""
     rng = np.random.default_rng(seed)
     steps = sum(lengths)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    observations = rng.normal(size=(steps, 3)).astype(np.float32)
-    return Tokens(observations, rng.integers(0, 4, steps), None, offsets, rng.integers(-1, 2, steps).astype(float))
+    first = np.isin(np.arange(steps), offsets)
+    return Tokens(
+        rng.normal(size=(steps, 3)).astype(np.float32),
+        rng.integers(0, 4, steps),
+        first,
+        None,
+        offsets,
+        rng.integers(0, 3, steps).astype(np.int16),
+        rng.random(steps).astype(np.float32),
+    )
 
 
 def predict(model, tokens, episodes=None):
     batch = tokens.batch(np.arange(len(tokens)) if episodes is None else np.asarray(episodes))
     with torch.no_grad():
-        return batch, model(model.encode(batch.observations, batch.actions, Dropout(None)), batch.index)
+        return batch, model(model.encode(batch.rows, Dropout(None)), batch.index)
 
 
-@given(ragged, seeds, st.data())
-def test_changing_a_step_leaves_every_earlier_row_as_it_was_to_the_bit(make_model, lengths, seed, data):
-    model, tokens = make_model(SEEN, DONE), random_tokens(lengths, seed)
+def real_steps(batch, lengths):
+    return torch.arange(batch.index.shape[1]) < torch.tensor(lengths)[:, None]
+
+
+@both_kinds
+@pytest.mark.parametrize("kind", [RewardPredictor, PooledPredictor])
+@given(lengths=ragged, seed=seeds, data=st.data())
+def test_changing_a_step_leaves_every_earlier_row_as_it_was_to_the_bit(
+    make_model, kind, transitions, lengths, seed, data
+):
+    model, tokens = make_model(SEEN, DONE, kind=kind, transitions=transitions), random_tokens(lengths, seed)
     episode = data.draw(st.integers(0, len(lengths) - 1))
     step = data.draw(st.integers(0, lengths[episode] - 1))
     _, before = predict(model, tokens)
@@ -52,15 +72,17 @@ def test_changing_a_step_leaves_every_earlier_row_as_it_was_to_the_bit(make_mode
     tokens.actions[row] = (tokens.actions[row] + 1) % 4
     _, after = predict(model, tokens)
     assert torch.equal(before.logits[episode, :step], after.logits[episode, :step])
-    assert torch.equal(before.attention[episode, :step], after.attention[episode, :step])
+    assert torch.equal(before.weights[episode, :step], after.weights[episode, :step])
     for other, length in enumerate(lengths):
         if other != episode:
             assert torch.equal(before.logits[other, :length], after.logits[other, :length])
-            assert torch.equal(before.attention[other, :length], after.attention[other, :length])
+            assert torch.equal(before.weights[other, :length], after.weights[other, :length])
 
 
-def test_a_step_reaches_its_own_row_and_every_later_one(make_model):
-    model, tokens = make_model(SEEN, DONE), random_tokens([9], 0)
+@both_kinds
+@pytest.mark.parametrize("kind", [RewardPredictor, PooledPredictor])
+def test_a_step_reaches_its_own_row_and_every_later_one(make_model, kind, transitions):
+    model, tokens = make_model(SEEN, DONE, kind=kind, transitions=transitions), random_tokens([9], 0)
     _, before = predict(model, tokens)
     tokens.observations[4] += 1
     _, after = predict(model, tokens)
@@ -68,9 +90,60 @@ def test_a_step_reaches_its_own_row_and_every_later_one(make_model):
     assert changed.tolist() == [False] * 4 + [True] * 5
 
 
-@given(ragged, seeds)
-def test_an_episode_alone_and_padded_in_a_batch_are_predicted_alike(make_model, lengths, seed):
-    model, tokens = make_model(SEEN, DONE), random_tokens(lengths, seed)
+def test_of_transitions_the_step_before_shows_what_is_observed_now(make_model):
+    """To its value and key the observation after it belongs: a row sees what led to its own observation."""
+    model, tokens = make_model(SEEN, DONE, transitions=True), random_tokens([5], 0)
+
+    def scores():
+        return predict(model, tokens)[1].scores[0, 4, 1:5]
+
+    before = scores()
+    tokens.observations[3] += 1
+    changed = (before != scores()).tolist()
+    assert changed == [False, False, True, True], "the third step, and the second, which led there"
+
+
+@both_kinds
+def test_only_distances_matter(make_model, transitions):
+    """The same steps later in an episode, behind others that are not looked at: the same scores and predictions."""
+    model, tokens = make_model(SEEN, DONE, transitions=transitions), random_tokens([12], 0)
+    start = 5
+    late = Tokens(
+        tokens.observations[start:], tokens.actions[start:], np.zeros(7, bool), None, np.array([0, 7]),
+        tokens.classes[start:], tokens.weights[start:],
+    )  # fmt: skip
+    _, whole = predict(model, tokens)
+    _, part = predict(model, late)
+    torch.testing.assert_close(whole.scores[0, start:, 1 + start :], part.scores[0, :, 1:], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(whole.scores[0, start:, 0], part.scores[0, :, 0], rtol=1e-5, atol=1e-6)
+
+
+def test_first_steps_are_marked(make_model):
+    """The same pair as a first step is another token, in its own row and to later ones."""
+    model = make_model(SEEN, DONE)
+    tokens = random_tokens([4], 0)
+    _, before = predict(model, tokens)
+    tokens.first[0] = False
+    _, after = predict(model, tokens)
+    assert (before.logits != after.logits).any(-1).all()
+
+
+def test_a_bias_is_learned_for_each_distance(make_model):
+    model = make_model(SEEN, DONE)
+    distances = torch.arange(1, 5000)
+    with torch.no_grad():
+        model.distance_bias.copy_(torch.arange(len(model.distance_bias)).float())
+        bias = model.bias(distances)
+    assert bias[:31].tolist() == list(range(1, 32)), "each of the first few is its own"
+    assert (bias.diff() >= 0).all() and (bias.diff() <= 1).all(), "further ones share, the more the further"
+    assert len(set(bias.tolist())) < 64
+    assert model.bias(torch.tensor([10**9])).item() == len(model.distance_bias) - 1
+
+
+@both_kinds
+@given(lengths=ragged, seed=seeds)
+def test_an_episode_alone_and_padded_in_a_batch_are_predicted_alike(make_model, transitions, lengths, seed):
+    model, tokens = make_model(SEEN, DONE, transitions=transitions), random_tokens(lengths, seed)
     _, together = predict(model, tokens)
     for episode, length in enumerate(lengths):
         _, alone = predict(model, tokens, [episode])
@@ -84,13 +157,13 @@ def test_an_episode_alone_and_padded_in_a_batch_are_predicted_alike(make_model, 
 @given(ragged, seeds)
 def test_the_loss_of_a_batch_is_the_mean_of_the_losses_of_its_episodes(make_model, lengths, seed):
     model, tokens = make_model(SEEN, DONE), random_tokens(lengths, seed)
-    weights, price = torch.tensor([0.3, 0.1, 0.6]), 0.2
+    price = 0.2
     batch, together = predict(model, tokens)
     losses = []
     for episode in range(len(lengths)):
         one, alone = predict(model, tokens, [episode])
-        losses.append(weighted_loss(alone, one.classes, one.lengths, weights, price))
-    whole = weighted_loss(together, batch.classes, batch.lengths, weights, price)
+        losses.append(weighted_loss(alone, one.classes, one.weights, price))
+    whole = weighted_loss(together, batch.classes, batch.weights, price)
     torch.testing.assert_close(whole, torch.stack(losses).mean(), rtol=1e-5, atol=1e-6)
 
 
@@ -98,14 +171,14 @@ def test_the_loss_of_a_batch_is_the_mean_of_the_losses_of_its_episodes(make_mode
 def test_padding_adds_nothing_to_the_loss_or_its_gradient(make_model, lengths, seed):
     model, tokens = make_model(SEEN, DONE), random_tokens(lengths, seed)
     batch = tokens.batch(np.arange(len(lengths)))
-    padding = torch.arange(batch.index.shape[1]) >= batch.lengths[:, None]
+    padding = ~real_steps(batch, lengths)
     results = []
     for filler in (0, 1):
         index = torch.where(padding, (batch.index + 7 * filler) % sum(lengths), batch.index)
         classes = torch.where(padding, (batch.classes + filler) % 3, batch.classes)
         model.zero_grad()
-        prediction = model(model.encode(batch.observations, batch.actions, Dropout(None)), index)
-        loss = weighted_loss(prediction, classes, batch.lengths, torch.tensor([0.3, 0.1, 0.6]), 0.2)
+        prediction = model(model.encode(batch.rows, Dropout(None)), index)
+        loss = weighted_loss(prediction, classes, batch.weights, 0.2)
         loss.backward()
         results.append((loss.detach(), [p.grad.clone() for p in model.parameters()]))
     torch.testing.assert_close(*(loss for loss, _ in results), rtol=1e-6, atol=1e-6)
@@ -148,52 +221,133 @@ def test_attention_over_steps_is_the_softmax_without_the_sink(sink_score):
 
 
 @given(ragged, seeds, st.sampled_from([0.0, 0.3]))
-def test_the_loss_is_the_papers_formula_written_as_a_loop(lengths, seed, price):
+def test_the_loss_is_a_weighted_sum_over_steps_written_as_a_loop(lengths, seed, price):
     generator = torch.Generator().manual_seed(seed)
     time = max(lengths)
     logits = torch.randn(len(lengths), time, 3, generator=generator, dtype=torch.float64)
-    weights = torch.randn(len(lengths), time, 1 + time, generator=generator, dtype=torch.float64).softmax(-1)
+    attention = torch.randn(len(lengths), time, 1 + time, generator=generator, dtype=torch.float64).softmax(-1)
     classes = torch.randint(3, (len(lengths), time), generator=generator)
-    class_weights = torch.tensor([0.499, 0.02, 0.25], dtype=torch.float64)
+    weights = torch.rand(len(lengths), time, generator=generator, dtype=torch.float64)
+    weights *= torch.arange(time) < torch.tensor(lengths)[:, None]
     total = 0.0
     for episode, length in enumerate(lengths):
         for t in range(length):
-            c = int(classes[episode, t])
             odds = [math.exp(value) for value in logits[episode, t].tolist()]
-            surprise = -math.log(odds[c] / sum(odds))
-            looked = 1 - float(weights[episode, t, 0])
-            total += float(class_weights[c]) * (surprise + price * looked) / length / len(lengths)
-    loss = weighted_loss(
-        Prediction(logits, weights, weights.log()), classes, torch.tensor(lengths), class_weights, price
-    )
+            surprise = -math.log(odds[int(classes[episode, t])] / sum(odds))
+            looked = 1 - float(attention[episode, t, 0])
+            total += float(weights[episode, t]) * (surprise + price * looked) / len(lengths)
+    loss = weighted_loss(Prediction(logits, attention, attention.log()), classes, weights, price)
     assert float(loss) == pytest.approx(total, rel=1e-9)
 
 
-@given(ragged, seeds, st.integers(1, 4))
-def test_some_rows_alone_are_the_rows_of_the_whole(make_model, lengths, seed, rows):
-    model, tokens = make_model(SEEN, DONE), random_tokens(lengths, seed)
+@both_kinds
+@given(lengths=ragged, seed=seeds, rows=st.integers(1, 4))
+def test_some_rows_alone_are_the_rows_of_the_whole(make_model, transitions, lengths, seed, rows):
+    model, tokens = make_model(SEEN, DONE, transitions=transitions), random_tokens(lengths, seed)
     batch, whole = predict(model, tokens)
     times = torch.from_numpy(np.random.default_rng(seed).integers(0, np.array(lengths)[:, None], (len(lengths), rows)))
     with torch.no_grad():
-        tokens = model.project(model.encode(batch.observations, batch.actions, Dropout(None)))
-        part = model.predict_rows(tokens, batch.index, times)
+        encoded = model.encode(batch.rows, Dropout(None))
+        part, row_x, value = model.predict_rows(model.prepare(encoded), batch.index, times)
+        x, _, _, all_values = model.steps(encoded, batch.index)
     each = torch.arange(len(lengths))[:, None]
-    torch.testing.assert_close(part.logits, whole.logits[each, times], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(part.attention, whole.attention[each, times], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(part.weights, whole.weights[each, times], rtol=1e-5, atol=1e-5)
+    for name in ("logits", "attention", "weights", "scores"):
+        found, expected = getattr(part, name), getattr(whole, name)[each, times]
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, msg=name)
+    torch.testing.assert_close(row_x, x[each, times], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(value, all_values, rtol=1e-5, atol=1e-5)
 
 
-@given(ragged, seeds)
-def test_equal_steps_may_share_a_token(make_model, lengths, seed):
-    model, tokens = make_model(SEEN, DONE), random_tokens(lengths, seed)
-    rng = np.random.default_rng(seed)
-    copies = rng.integers(0, sum(lengths), sum(lengths))  # each step repeats some token
-    table = Tokens(tokens.observations, tokens.actions, copies.astype(np.int32), tokens.offsets, tokens.rewards)
-    spelled_out = Tokens(tokens.observations[copies], tokens.actions[copies], None, tokens.offsets, tokens.rewards)
-    (batch, shared), (_, own) = predict(model, table), predict(model, spelled_out)
-    real = torch.arange(batch.index.shape[1]) < batch.lengths[:, None]
-    torch.testing.assert_close(shared.logits[real], own.logits[real], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(shared.attention[real], own.attention[real], rtol=1e-5, atol=1e-5)
+@both_kinds
+@given(lengths=ragged, seed=seeds)
+def test_equal_steps_may_share_a_token(make_model, transitions, lengths, seed):
+    model, tokens = make_model(SEEN, DONE, transitions=transitions), random_tokens(lengths, seed)
+    steps = sum(lengths)
+    copies = np.random.default_rng(seed).integers(0, steps, steps)  # each step repeats some token
+    rest = tokens.offsets, tokens.classes, tokens.weights
+    table = Tokens(tokens.observations, tokens.actions, tokens.first, copies.astype(np.int32), *rest)
+    own = (array[copies] for array in (tokens.observations, tokens.actions, tokens.first))
+    spelled_out = Tokens(*own, None, *rest)
+    (batch, shared), (_, apart) = predict(model, table), predict(model, spelled_out)
+    real = real_steps(batch, lengths)
+    torch.testing.assert_close(shared.logits[real], apart.logits[real], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(shared.weights[real], apart.weights[real], rtol=1e-5, atol=1e-5)
+
+
+@both_kinds
+@given(length=st.integers(2, 7), seed=seeds)
+def test_leaving_a_step_out_is_predicting_without_it(make_model, transitions, length, seed):
+    """Against the whole prediction once more, with the score of the step at minus infinity."""
+    model, tokens = make_model(SEEN, DONE, seed % 7, transitions=transitions), random_tokens([length], seed)
+    batch = tokens.batch(np.array([0]))
+    times = torch.arange(1, length)
+    real_score = model.score
+    with torch.no_grad():
+        encoded = model.prepare(model.encode(batch.rows, Dropout(None)))
+        part, row_x, value = model.predict_rows(encoded, batch.index, times[None])
+        classes = batch.classes[0, times]
+        found = model.leave_one_out(row_x[0], part.weights[0], value.expand(length - 1, -1, -1), classes)
+        for step in range(length - 1):
+
+            def without(query, key, asked, step=step):
+                scores = real_score(query, key, asked)
+                scores[..., 1 + step] = -math.inf
+                return scores
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(model, "score", without)
+                other = model.predict_rows(encoded, batch.index, times[None])[0]
+            said = [p.logits[0].log_softmax(-1).gather(1, classes[:, None])[:, 0] for p in (part, other)]
+            torch.testing.assert_close(found[:, step], said[0] - said[1], rtol=1e-3, atol=1e-4)
+
+
+def test_where_a_step_has_all_attention_the_sink_takes_over(make_model):
+    model = make_model(SEEN, DONE)
+    x, value = torch.randn(1, 16), torch.randn(1, 2, 16)
+    with torch.no_grad():
+        found = model.leave_one_out(x, torch.tensor([[0.0, 1.0, 0.0]]), value, torch.tensor([2]))
+        alone = model.predict_alone(x).log_softmax(-1)[0, 2]
+        with_step = model.classify(x, value[:, 0], Dropout(None)).log_softmax(-1)[0, 2]
+    assert found[0].tolist() == pytest.approx([float(with_step - alone), 0.0], abs=1e-5)
+
+
+def test_a_row_that_sees_only_the_sink_is_predicted_alone(make_model):
+    model, tokens = make_model(SEEN, DONE), random_tokens([1, 4], 0)
+    batch, whole = predict(model, tokens)
+    with torch.no_grad():
+        x = model.encode(batch.rows, Dropout(None))[batch.index[:, 0]]
+        torch.testing.assert_close(model.predict_alone(x), whole.logits[:, 0])
+
+
+def test_steps_are_hidden_at_random_in_training_only(make_model):
+    model, tokens = (
+        make_model(SEEN, DONE, dropout_steps=0.3, dropout_dense=0.0, dropout_block=0.0),
+        random_tokens([40] * 30, 0),
+    )
+    batch, plain = predict(model, tokens)
+    encoded = model.encode(batch.rows, Dropout(None))
+    with torch.no_grad():
+        trained = model(encoded, batch.index, Dropout(torch.Generator().manual_seed(0)))
+        again = model(encoded, batch.index, Dropout(torch.Generator().manual_seed(0)))
+        asked = model(encoded, batch.index)
+    assert torch.equal(asked.logits, plain.logits) and torch.equal(trained.logits, again.logits)
+    earlier = torch.tril(torch.ones(40, 40), -1).bool().expand(30, 40, 40)
+    seen = trained.weights[..., 1:][earlier] > 0
+    assert float(seen.float().mean()) == pytest.approx(0.7, abs=0.02)
+    assert (trained.weights[..., 0] > 0).all(), "the sink is always seen"
+    torch.testing.assert_close(trained.weights.sum(-1), torch.ones(30, 40))
+    assert torch.equal(trained.scores, plain.scores), "scores, and what is read from them, are those of all steps"
+
+
+@pytest.mark.parametrize("hiding", [0.0, 0.5, 1.0])
+def test_steps_are_hidden_in_a_share_of_the_episodes(hiding):
+    scores = torch.zeros(2000, 1, 21)
+    hidden = Dropout(torch.Generator().manual_seed(0), hiding).hide(scores, 0.3)
+    touched = hidden.isinf().any(-1)
+    assert float(touched.float().mean()) == pytest.approx(hiding, abs=0.04)
+    assert not hidden[..., 0].isinf().any()
+    if hiding:
+        assert float(hidden[touched][:, 1:].isinf().float().mean()) == pytest.approx(0.3, abs=0.02)
 
 
 def samples(space, count, seed):
@@ -201,20 +355,22 @@ def samples(space, count, seed):
     return [space.sample() for _ in range(count)]
 
 
-@settings(max_examples=100)
-@given(any_space(), any_space(), ragged, seeds)
-def test_any_spaces_are_predicted_and_give_finite_gradients(make_model, seen, done, lengths, seed):
-    model, steps = make_model(seen, done, filters=(2,)), sum(lengths)
+@settings(max_examples=60)
+@given(any_space(), any_space(), st.booleans(), ragged, seeds)
+def test_any_spaces_are_predicted_and_give_finite_gradients(make_model, seen, done, transitions, lengths, seed):
+    model, steps = make_model(seen, done, filters=(2,), transitions=transitions), sum(lengths)
     observations, actions = stack(seen, samples(seen, steps, seed)), stack(done, samples(done, steps, seed + 1))
-    standardise(model.observation_encoder, map_nest(as_tensor, observations))
-    standardise(model.action_encoder, map_nest(as_tensor, actions))
-    tokens = Tokens(observations, actions, None, np.cumsum([0, *lengths]), np.zeros(steps))
+    standardise(model.encoder.observation_encoder, map_nest(as_tensor, observations))
+    standardise(model.encoder.action_encoder, map_nest(as_tensor, actions))
+    offsets, classes = np.cumsum([0, *lengths]), np.zeros(steps, np.int16)
+    first = np.isin(np.arange(steps), offsets)
+    tokens = Tokens(observations, actions, first, None, offsets, classes, np.ones(steps, np.float32))
     batch = tokens.batch(np.arange(len(lengths)))
-    prediction = model(model.encode(batch.observations, batch.actions, Dropout(None)), batch.index)
+    prediction = model(model.encode(batch.rows, Dropout(None)), batch.index)
     assert prediction.logits.shape == (len(lengths), max(lengths), 3)
     assert prediction.attention.shape == (len(lengths), max(lengths), max(lengths))
     classes = torch.randint(3, batch.index.shape, generator=torch.Generator().manual_seed(seed))
-    weighted_loss(prediction, classes, batch.lengths, torch.ones(3), 0.1).backward()
+    weighted_loss(prediction, classes, batch.weights, 0.1).backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())
     assert gradients["head.weight"].any()
@@ -270,15 +426,6 @@ def test_pictures_of_any_size_and_any_number_of_convolutions_are_encoded(shape, 
     assert encoder(torch.ones(2, *shape, dtype=torch.uint8)).shape == (2, 8)
 
 
-def test_positions_are_the_sines_and_cosines_of_the_paper():
-    encoding = positional_encoding(torch.arange(50), 16)
-    for place in (0, 1, 7, 49):
-        for i in range(0, 16, 2):
-            angle = place / 10_000 ** (i / 16)
-            assert float(encoding[place, i]) == pytest.approx(math.sin(angle), abs=1e-4)
-            assert float(encoding[place, i + 1]) == pytest.approx(math.cos(angle), abs=1e-4)
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_dropout_drops_its_share_and_keeps_the_mean(rate):
     dropped = Dropout(torch.Generator().manual_seed(0))(torch.ones(200_001), rate)
@@ -311,24 +458,26 @@ for name in {blocked}:
 import torch
 from secret_rl.credit import ModelOptions, RewardPredictor, Secret
 from secret_rl.credit.model import Dropout
+from secret_rl.credit.tokens import Rows
 space = {{"type": "Discrete", "n": 3, "start": 0, "dtype": "int64"}}
-model = RewardPredictor(space, space, ModelOptions(units=4))
-tokens = model.encode(torch.arange(3), torch.arange(3), Dropout(None))
+model = RewardPredictor(space, space, 3, ModelOptions(units=4))
+tokens = model.encode(Rows(torch.arange(3), torch.arange(3), torch.zeros(3)), Dropout(None))
 print(tuple(model(tokens, torch.tensor([[0, 1, 2, 1]])).attention.shape))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == "(1, 4, 4)", done.stderr
 
 
-@pytest.mark.parametrize("units", [16, 32])
-def test_queries_keys_and_values_of_tokens_and_positions_add_up(units):
-    """W(x + PE) = Wx + W PE: the shortcut equals projecting each step with its position."""
-    model = RewardPredictor(to_json(DONE), to_json(DONE), ModelOptions(units=units)).eval()
-    symbols = torch.tensor([0, 3, 1, 1])
+@both_kinds
+def test_a_step_alone_is_what_it_is_in_an_episode(make_model, transitions):
+    """What is attended to, given its observation, action and next observation."""
+    model, tokens = make_model(SEEN, DONE, transitions=transitions), random_tokens([6], 0)
+    batch = tokens.batch(np.array([0]))
     with torch.no_grad():
-        tokens = model.encode(symbols, symbols, Dropout(None))
-        _, query, key, value = model.steps(tokens, torch.arange(4)[None])
-        place = positional_encoding(torch.arange(4), units) * model.options.position_scale
-        expected = model.projections(tokens + place)
-    found = torch.cat([query[0], key[0], value[0]], -1)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        encoded = model.encode(batch.rows, Dropout(None))
+        _, _, key, value = model.steps(encoded, batch.index)
+        rows = Rows(*(part[:5] for part in batch.rows))
+        alone = model.encode_steps(rows, batch.rows.observations[1:6])
+        _, key_weight, value_weight = model.projections.weight.chunk(3)
+    torch.testing.assert_close(alone @ key_weight.T, key[0, :5], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(alone @ value_weight.T, value[0, :5], rtol=1e-5, atol=1e-5)

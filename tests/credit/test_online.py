@@ -11,12 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.sealing import change_arrays
 
-from secret_rl.credit import NotFittedError, Secret, online
-from secret_rl.credit.attribution import attribute
+from secret_rl.credit import NotFittedError, RewardClasses, Secret, online
 from secret_rl.credit.encoders import standardise
 from secret_rl.credit.model import Dropout
 from secret_rl.credit.online import Queries, source_queries, step_credit
-from secret_rl.credit.tokens import Tokens, as_tensor
+from secret_rl.credit.tokens import Rows, Tokens, as_tensor
 from secret_rl.files import FileFormatError
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
@@ -24,6 +23,7 @@ from secret_rl.trajectories.nested import map_arrays
 
 CPU = torch.device("cpu")
 FILLER, GOOD_CUE, BAD_CUE, DOOR = range(4)  # of the memory task
+SIGNS = RewardClasses((-1.0, 0.0, 1.0), (-0.05, 0.05))
 PAIRS = np.repeat(np.arange(4), 2), np.tile(np.arange(2), 4)
 SPACES = {
     "view of a maze": spaces.Box(0, 1, (3, 3, 3), np.uint8),
@@ -36,8 +36,8 @@ SPACES = {
 
 def hopeful(model, data):
     """Predicts a positive reward always: every positive reward is predicted correctly."""
-    standardise(model.observation_encoder, map_arrays(as_tensor, data.observations))
-    standardise(model.action_encoder, map_arrays(as_tensor, data.actions))
+    standardise(model.encoder.observation_encoder, map_arrays(as_tensor, data.observations))
+    standardise(model.encoder.action_encoder, map_arrays(as_tensor, data.actions))
     with torch.no_grad():
         model.head.weight.zero_()
         model.head.bias.copy_(torch.tensor([0.0, 0.0, 1.0]))
@@ -54,47 +54,51 @@ def with_one_reward(data, choose):
     return Trajectories(**{**vars(one), "rewards": rewards}), step
 
 
-@settings(max_examples=60)
-@given(trajectories(), st.integers(0, 99), st.data())
-def test_without_positions_the_share_is_the_attention(make_model, data, seed, choose):
-    one, step = with_one_reward(data, choose)
-    model = make_model(one.observation_space, one.action_space, seed, filters=(2,), position_scale=0.0)
-    model = hopeful(model, data)
-    queries = source_queries(model, one, CPU, seed)
-    assert queries.vectors.shape == (1, 16) and queries.biases.shape == (1,)
-    found = step_credit(model, queries, one.observations, one.actions, CPU)
-    credit = attribute(model, one, CPU)
-    assert credit.step.tolist() == [step]
-    np.testing.assert_allclose(found[:step], credit.row(0)[:step], rtol=0, atol=rounding(queries.biases))
-
-
 def rounding(scores):
     """What 32 bits leave of an exponential of scores: those of a model that was not fitted may be large."""
     return 2e-5 + 2e-6 * float(scores[scores.isfinite()].abs().max())
 
 
+@pytest.mark.parametrize("transitions", [False, True])
 @settings(max_examples=60)
-@given(trajectories(), st.integers(0, 99), st.data())
-def test_with_positions_the_share_is_the_attention_were_the_step_where_it_is_assumed(make_model, data, seed, choose):
-    """Moving the step from its own place to where the attention is on the average is all that is different."""
+@given(data=trajectories(), seed=st.integers(0, 99), near=st.booleans(), choose=st.data())
+def test_the_share_is_the_attention_were_the_step_where_it_is_assumed(
+    make_model, transitions, data, seed, near, choose
+):
+    """Moving a step from its own distance to where the attention is on the average is all that is different.
+
+    A step as it happens is no first step: that of the episode is left out.
+    """
     one, step = with_one_reward(data, choose)
-    model = hopeful(make_model(one.observation_space, one.action_space, seed, filters=(2,)), data)
-    queries = source_queries(model, one, CPU, seed)
-    batch = Tokens.of(one).batch(np.array([0]))
+    model = make_model(one.observation_space, one.action_space, seed, filters=(2,), transitions=transitions)
+    model = hopeful(model, data)
+    if near:
+        with torch.no_grad():
+            model.distance_bias.zero_()
+    queries = source_queries(model, SIGNS, one, CPU, seed)
+    assert queries.vectors.shape == (1, 16) and queries.biases.shape == (1,)
+    batch = Tokens.of(one, SIGNS).batch(np.array([0]))
     with torch.no_grad():
-        encoded = model.encode(batch.observations, batch.actions, Dropout(None))
-        prediction = model.predict_rows(model.project(encoded), batch.index, torch.tensor([[step]]))
-        attention = prediction.attention[0, 0, :step].double().numpy()
-        places = torch.arange(step)
-        mean_place = torch.from_numpy(attention) @ places.double()
-        moved = model.encoding(mean_place) - model.encoding(places)
-        _, key_weight, _ = model.projections.weight.chunk(3)
-        shifts = (moved @ key_weight.T @ queries.vectors[0]).numpy() / 4  # the root of 16 units
-    expected = np.minimum(attention * np.exp(shifts), 1.0)
-    found = step_credit(model, queries, one.observations, one.actions, CPU)[:step]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=rounding(prediction.scores))
-    if step == 1:  # there is only one place
-        assert found.tolist() == pytest.approx([1.0], abs=rounding(prediction.scores))
+        prediction = model(model.encode(batch.rows, Dropout(None)), batch.index)
+        attention = prediction.attention[0, step, :step].double()
+        bias = model.bias(step - torch.arange(step)).double()
+    expected = (attention * ((attention * bias).sum() - bias).exp()).clamp(max=1).numpy()
+    then = map_arrays(lambda array: np.concatenate([array[1:], array[-1:]]), one.observations)
+    found = step_credit(model, queries, one.observations, one.actions, then, CPU)
+    tolerance = 10 * rounding(prediction.scores)
+    np.testing.assert_allclose(found[1:step], expected[1:], rtol=0, atol=tolerance)
+    if near:
+        np.testing.assert_allclose(found[1:step], attention[1:], rtol=0, atol=tolerance)
+
+
+def test_steps_are_transitions_only_where_the_model_reads_them(learned, cues, tmp_path):
+    observations, actions = PAIRS
+    with_next = learned.step_credit(observations, actions, observations[::-1].copy())
+    np.testing.assert_array_equal(with_next, learned.step_credit(observations, actions))
+    secret = copy_of(learned, tmp_path)
+    secret.model_options = type(secret.model_options)(units=32, transitions=True)
+    with pytest.raises(ValueError, match="the model reads transitions: give next_observations, too"):
+        secret.step_credit(observations, actions)
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -102,7 +106,7 @@ def test_with_positions_the_share_is_the_attention_were_the_step_where_it_is_ass
 @given(st.integers(0, 999), st.floats(-50, 50))
 def test_credit_is_a_share(make_model, space, seed, bias):
     model, observations, actions, queries = any_queries(make_model, space, 40, seed)
-    credit = step_credit(model, queries._replace(biases=queries.biases + bias), observations, actions, CPU)
+    credit = step_credit(model, queries._replace(biases=queries.biases + bias), observations, actions, None, CPU)
     assert credit.shape == (40,) and credit.dtype == np.float64
     assert credit.min() >= 0 and credit.max() <= 1
 
@@ -124,7 +128,8 @@ def any_queries(make_model, name, rows, seed):
     _, key_weight, _ = model.projections.weight.chunk(3)
     with torch.no_grad():
         seen = map_arrays(as_tensor, data.observations)
-        scores = model.encode(seen, as_tensor(data.actions), Dropout(None)) @ key_weight.T @ vectors.T / 32**0.5
+        rows = Rows(seen, as_tensor(data.actions), torch.zeros(rows))
+        scores = model.encode_steps(rows) @ key_weight.T @ vectors.T / 32**0.5
     return model, data.observations, data.actions, Queries(vectors, -scores.quantile(0.9, 0))
 
 
@@ -137,7 +142,7 @@ def test_a_step_gets_the_same_credit_alone_and_among_others(make_model, monkeypa
 
     def credit(chosen):
         return step_credit(
-            model, queries, map_arrays(lambda array: array[chosen], observations), actions[chosen], CPU
+            model, queries, map_arrays(lambda array: array[chosen], observations), actions[chosen], None, CPU
         ).tolist()  # fmt: skip
 
     together = credit(np.arange(rows))
@@ -175,25 +180,25 @@ def test_the_share_of_a_cue_is_about_what_attention_gives_it(learned, cues):
 
 def test_queries_are_those_of_the_seed(learned, cues):
     data = cues(900, seed=2)  # more positive rewards than are kept
-    first, again = (source_queries(learned.model, data, CPU, 5) for _ in range(2))
+    first, again = (source_queries(learned.model, SIGNS, data, CPU, 5) for _ in range(2))
     assert first.vectors.shape == (256, 32) and first.biases.shape == (256,)
     assert torch.equal(first.vectors, again.vectors) and torch.equal(first.biases, again.biases)
-    other = source_queries(learned.model, data, CPU, 6)
+    other = source_queries(learned.model, SIGNS, data, CPU, 6)
     assert not torch.equal(first.biases, other.biases)
-    few = source_queries(learned.model, cues(30, seed=2), CPU, 5)
+    few = source_queries(learned.model, SIGNS, cues(30, seed=2), CPU, 5)
     assert len(few.biases) == 10, "all there are"
 
 
 def test_small_blocks_find_the_same_queries(learned, cues, monkeypatch):
     data = cues(60, seed=2)
-    whole = source_queries(learned.model, data, CPU, 5)
+    whole = source_queries(learned.model, SIGNS, data, CPU, 5)
     monkeypatch.setattr(online, "_STEPS_AT_A_TIME", 17)
-    parts = source_queries(learned.model, data, CPU, 5)
+    parts = source_queries(learned.model, SIGNS, data, CPU, 5)
     assert parts.vectors.shape == whole.vectors.shape
     torch.testing.assert_close(parts.vectors, whole.vectors, rtol=0, atol=1e-5)
     torch.testing.assert_close(parts.biases, whole.biases, rtol=0, atol=1e-4)
     monkeypatch.setattr(online, "_QUERIES", 7)
-    assert len(source_queries(learned.model, data, CPU, 5).biases) == 7
+    assert len(source_queries(learned.model, SIGNS, data, CPU, 5).biases) == 7
 
 
 def negated(data):
@@ -233,26 +238,26 @@ def test_a_reward_at_the_first_step_looks_for_nothing(make_model):
         )
 
     model = hopeful(make_model(spaces.Discrete(2), spaces.Discrete(2)), episodes(0))
-    assert source_queries(model, episodes(0, 0, 0), CPU, 0) is None
-    assert len(source_queries(model, episodes(0, 1, 0), CPU, 0).biases) == 1
+    assert source_queries(model, SIGNS, episodes(0, 0, 0), CPU, 0) is None
+    assert len(source_queries(model, SIGNS, episodes(0, 1, 0), CPU, 0).biases) == 1
 
 
 def test_rewards_that_are_not_predicted_do_not_count(learned, cues):
     """Of +1 after either cue, only those after the good one are predicted."""
     good = cues(40, seed=4, kinds=(1,))
     mixed = Trajectories.concatenate([negated(cues(40, seed=4, kinds=(-1,))), good])
-    found = source_queries(learned.model, mixed, CPU, 0)
-    expected = source_queries(learned.model, good, CPU, 0)
+    found = source_queries(learned.model, SIGNS, mixed, CPU, 0)
+    expected = source_queries(learned.model, SIGNS, good, CPU, 0)
     assert len(found.biases) == len(expected.biases) == 40
     torch.testing.assert_close(found.biases.sort().values, expected.biases.sort().values, rtol=0, atol=1e-4)
 
 
 def test_fitting_remembers_its_own_data_and_others_may_be_remembered(learned, cues, tmp_path):
-    own = source_queries(learned.model, cues(600), CPU, learned.seed)
+    own = source_queries(learned.model, SIGNS, cues(600), CPU, learned.seed)
     assert torch.equal(learned.queries.vectors, own.vectors) and torch.equal(learned.queries.biases, own.biases)
     secret, others = copy_of(learned, tmp_path), cues(900, seed=9)
     secret.seed = 5
-    expected = source_queries(learned.model, others, CPU, 5)
+    expected = source_queries(learned.model, SIGNS, others, CPU, 5)
     assert torch.equal(secret.remember(others).queries.biases, expected.biases)
 
 
@@ -348,9 +353,9 @@ import numpy as np, torch
 from secret_rl.credit import ModelOptions, RewardPredictor, adapt
 from secret_rl.credit.online import Queries, step_credit
 space = {{"type": "Discrete", "n": 3, "start": 0, "dtype": "int64"}}
-model = RewardPredictor(space, space, ModelOptions(units=4))
+model = RewardPredictor(space, space, 3, ModelOptions(units=4))
 queries = Queries(torch.zeros(2, 4), torch.full((2,), -0.5))
-print(step_credit(model, queries, np.arange(3), np.arange(3), torch.device("cpu")).tolist())
+print(step_credit(model, queries, np.arange(3), np.arange(3), None, torch.device("cpu")).tolist())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == str([round(float(np.exp(-0.5)), 6)] * 3), done.stderr

@@ -17,7 +17,7 @@ from secret_rl.credit import NotFittedError, Secret
 from secret_rl.files import FileFormatError
 from secret_rl.trajectories import Trajectories
 
-TINY = {"units": 16, "steps": 4, "evaluate_every": 2, "batch_size": 16, "restarts": 0, "device": "cpu"}
+TINY = {"units": 16, "steps": 4, "evaluate_every": 2, "batch_size": 16, "device": "cpu"}
 
 
 @pytest.fixture
@@ -40,9 +40,11 @@ def test_a_saved_model_comes_back_to_the_bit(learned, saved, cues):
     assert again.training_options == learned.training_options
     assert again.seed == learned.seed
     assert again.report.to_json() == learned.report.to_json()
+    mine, theirs = learned.present.state_dict(), again.present.state_dict()
+    assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
     data = cues(40, seed=3)
     one, other = learned.attribute(data), again.attribute(data)
-    for name in ("episode", "step", "predicted_at", "reward", "weights", "offsets"):
+    for name in ("episode", "step", "predicted_at", "reward", "evidence", "weights", "offsets"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     np.testing.assert_array_equal(learned.evaluate(data).counts, again.evaluate(data).counts)
     resaved = again.save(saved.with_name("again.safetensors"))
@@ -53,11 +55,11 @@ def test_a_saved_model_comes_back_to_the_bit(learned, saved, cues):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.usefixtures("quick")
 def test_options_of_every_kind_come_back(tmp_path, cues):
-    options = {**TINY, "class_weights": (0.1, 0.2, 0.7), "filters": (2, 3), "dropout_attention": 0.25, "warmup": 0}
+    options = {**TINY, "weights": "paper", "filters": (2, 3), "dropout_steps": 0.25, "warmup": 0, "transitions": True}
     secret = Secret(**options, seed=7).fit(cues(20))
     again = Secret.load(secret.save(tmp_path / "m"), device="cpu")
     assert (again.model_options, again.training_options) == (secret.model_options, secret.training_options)
-    assert again.seed == 7 and again.report.class_weights == (0.1, 0.2, 0.7)
+    assert again.seed == 7 and again.reward_classes == secret.reward_classes
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -106,7 +108,7 @@ def test_every_flipped_bit_is_refused(saved):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("name", ["head.weight", "queries.biases"])
+@pytest.mark.parametrize("name", ["head.weight", "queries.biases", "present.models.1.head.bias"])
 def test_weights_that_are_not_finite_are_neither_loaded_nor_saved(learned, saved, name, value):
     change_arrays(saved, lambda about, arrays: arrays[name].reshape(-1)[1:2].fill(value))
     with unreadable(f"{name} holds NaN or infinite numbers"):
@@ -116,6 +118,7 @@ def test_weights_that_are_not_finite_are_neither_loaded_nor_saved(learned, saved
     before = saved.read_bytes()
     broken = Secret.load(saved, device="cpu")
     tensors = broken.model.state_dict() | {"queries.biases": broken.queries.biases}
+    tensors |= {f"present.{name}": value for name, value in broken.present.state_dict().items()}
     tensors[name].view(-1)[1] = value
     for path in (saved, saved.with_name("new.safetensors")):
         with pytest.raises(ValueError, match=f"{name} holds NaN or infinite numbers: .*{path.name} is not written"):
@@ -136,6 +139,13 @@ HUGE = {
         about["model"].update(filters=[10**9] * 16),
     ),
     "vector": lambda about: about.update(action_space={**BOX, "shape": [1 << 15, 1 << 15]}),
+    "kinds of things": lambda about: about.update(observation_space={**BOX, "shape": [3, 3, 9], "levels": 2**31 - 1}),
+    "channels of kinds": lambda about: about.update(
+        observation_space={**BOX, "shape": [3, 3, 2**31 - 1], "levels": 4}
+    ),
+    "classes": lambda about: about["report"].update(
+        classes={"values": list(range(100_000)), "edges": list(range(99_999))}
+    ),
     "choices": lambda about: about.update(observation_space=choices([2] * 100_000)),
     "choices of actions": lambda about: about.update(action_space=choices([2] * 100_000)),
     "large choices": lambda about: about.update(action_space=choices([2**31 - 1] * 3)),
@@ -241,6 +251,36 @@ def options_as_list(description, weights):
     description["model"] = [1, 2]
 
 
+def unknown_verdict(description, weights):
+    description["report"]["verdict"] = "splendid"
+
+
+def no_classes(description, weights):
+    description["report"]["classes"] = {"values": [], "edges": []}
+
+
+def classes_that_fall(description, weights):
+    description["report"]["classes"]["values"].reverse()
+
+
+def another_class(description, weights):
+    description["report"]["classes"] = {"values": [-1.0, 0.0, 1.0, 2.0], "edges": [-0.5, 0.5, 1.5]}
+
+
+def gain_in_words(description, weights):
+    description["report"]["gain"]["share"] = "much"
+
+
+def one_predictor_without_memory(description, weights):
+    for name in [name for name in weights if name.startswith("present.models.1")]:
+        del weights[name]
+
+
+def no_predictor_without_memory(description, weights):
+    for name in [name for name in weights if name.startswith("present.")]:
+        del weights[name]
+
+
 def missing_weights(description, weights):
     del weights["head.bias"]
 
@@ -259,13 +299,20 @@ def other_dtype(description, weights):
 
 DAMAGES = {
     wider: "it does not describe its own weights: ",
-    other_space: r"its own weights: observation_encoder.1.weight is \(\(4, 32\), .*, not \(\(9, 32\), ",
+    other_space: r"its own weights: encoder.observation_encoder.1.weight is \(\(4, 32\), .*, not \(\(9, 32\), ",
     unknown_space: "KeyError: 'Nonsense'",
     unknown_option: "TypeError: unknown option layers",
     bad_option: "validation must lie between 0 and 1, got 2",
     no_report: "KeyError: 'report'",
     no_seed: "KeyError: 'seed'",
     options_as_list: "TypeError: 'list' object is not a mapping",
+    unknown_verdict: "the verdict is 'splendid'",
+    no_classes: "0 reward classes with 0 edges",
+    classes_that_fall: "values and edges of reward classes must rise",
+    another_class: "it has 4 classes of reward, but not as many numbers about them",
+    gain_in_words: "'much' is not a .*number",
+    one_predictor_without_memory: "its own weights: models.1.encoder.* is None, not ",
+    no_predictor_without_memory: "its own weights: models.0.encoder.* is None, not ",
     missing_weights: "its own weights: head.bias is None, not ",
     extra_weights: "its own weights: second_head.bias is .*, not None",
     other_shape: r"its own weights: head.bias is \(\(4,\), torch.float32\), not \(\(3,\), torch.float32\)",
@@ -422,23 +469,21 @@ def test_unknown_options_are_refused_by_name():
         ("filters", (4, 0), "filters must hold 1 to 16 positive numbers"),
         ("dropout_dense", 1.0, "dropout_dense must lie in"),
         ("dropout_block", -0.1, "dropout_block must lie in"),
-        ("dropout_attention", 2, "dropout_attention must lie in"),
-        ("max_position_shift", -1, "max_position_shift must not be negative, got -1"),
+        ("dropout_steps", 2, "dropout_steps must lie in"),
+        ("value_gain", float("inf"), "value_gain must be a number, got inf"),
+        ("value_gain", "3", "value_gain must be a number, got '3'"),
         ("steps", 0, "steps must be at least 1, got 0"),
         ("batch_size", 0, "batch_size must be at least 1"),
         ("evaluate_every", -5, "evaluate_every must be at least 1"),
         ("patience", 0, "patience must be at least 1"),
         ("warmup", -1, "warmup must not be negative"),
-        ("restarts", -1, "restarts must not be negative"),
         ("weight_decay", -1.0, "weight_decay must not be negative"),
         ("looking_cost", -1.0, "looking_cost must not be negative"),
         ("validation", 0, "validation must lie between 0 and 1, got 0"),
         ("validation", 1.0, "validation must lie between 0 and 1"),
         ("learning_rate", 0.0, "learning_rate must be positive"),
-        ("class_weights", "printed", 'must be "auto", .*paper.* got .printed.'),
-        ("class_weights", (1.0, 2.0), "three numbers"),
-        ("class_weights", (0.0, 0.0, 0.0), "not all 0"),
-        ("class_weights", (1.0, -1.0, 1.0), "at least 0"),
+        ("weights", "printed", "weights must be one of residual, paper, got 'printed'"),
+        ("weights", None, "weights must be one of residual, paper, got None"),
     ],
 )
 def test_bad_values_are_refused_with_what_is_expected(option, value, message):

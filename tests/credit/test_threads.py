@@ -9,7 +9,7 @@ import torch
 from secret_rl.agents.sb3 import train
 from secret_rl.credit import Secret
 
-OPTIONS = {"seed": 0, "steps": 30, "batch_size": 16, "restarts": 0, "units": 32, "validation": 0.3, "device": "cpu"}
+OPTIONS = {"seed": 0, "steps": 12, "batch_size": 16, "units": 32, "validation": 0.3, "device": "cpu"}
 
 
 @pytest.fixture
@@ -28,6 +28,7 @@ def fitted(cues):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.usefixtures("quick")
 def test_the_same_number_of_threads_gives_the_same_bits_and_another_the_same_credit(fitted):
     one, again, two = fitted(1), fitted(1), fitted(2)
     for mine, same, other in zip(one, again, two, strict=True):

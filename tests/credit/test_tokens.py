@@ -53,65 +53,79 @@ def test_a_table_found_in_parts_is_the_same(monkeypatch):
 
 @pytest.mark.parametrize("with_table", [True, False])
 @given(data=trajectories(), seed=st.integers(0, 2**32 - 1))
-def test_a_batch_holds_the_original_steps(with_table, data, seed):
+def test_a_batch_holds_the_original_steps(signs, with_table, data, seed):
     data = repeated(data, seed)
     with pytest.MonkeyPatch.context() as patch:
         if not with_table:
             patch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
-        tokens = Tokens.of(data)
+        tokens = Tokens.of(data, signs)
     assert (tokens.ids is not None) == with_table
+    weights = np.random.default_rng(seed).random(data.steps).astype(np.float32)
+    assert (tokens.weights == 1).all()
+    tokens = tokens.weighted(weights)
     episodes = np.random.default_rng(seed).integers(0, len(data), 5)
     batch = tokens.batch(episodes)
-    assert batch.lengths.tolist() == data.lengths[episodes].tolist()
     assert batch.index.shape == (5, data.lengths[episodes].max())
     for place, number in enumerate(episodes.tolist()):
         episode = data[number]
         index = batch.index[place, : len(episode)].numpy()
-        pairs = [(batch.observations, episode.observations), (batch.actions, episode.actions)]
+        pairs = [(batch.rows.observations, episode.observations), (batch.rows.actions, episode.actions)]
         for found, expected in pairs:
             for mine, theirs in zip(arrays_of(found), arrays_of(expected), strict=True):
                 np.testing.assert_array_equal(mine.numpy()[index], theirs)
         np.testing.assert_array_equal(batch.classes[place, : len(episode)].numpy() - 1, np.sign(episode.rewards))
+        assert batch.rows.first[batch.index[place, : len(episode)]].tolist() == [1.0] + [0.0] * (len(episode) - 1)
+        start = data.offsets[number]
+        np.testing.assert_array_equal(batch.weights[place, : len(episode)], weights[start : start + len(episode)])
+        assert not batch.weights[place, len(episode) :].any(), "padding weighs nothing"
+    steps = np.random.default_rng(seed).integers(0, data.steps, 7)
+    rows = tokens.rows(steps)
+    for mine, theirs in zip(arrays_of(rows.observations), arrays_of(data.observations), strict=True):
+        np.testing.assert_array_equal(mine.numpy(), theirs[steps])
+    np.testing.assert_array_equal(rows.first.numpy(), np.isin(steps, data.offsets[:-1]))
+
+
+def test_a_pair_at_the_first_step_is_another_token(cues, signs):
+    data = cues(40)
+    tokens = Tokens.of(data, signs)
+    np.testing.assert_array_equal(tokens.first[tokens.ids], np.isin(np.arange(data.steps), data.offsets[:-1]))
+
+
+def test_steps_have_names_where_there_is_a_table(cues, signs, monkeypatch):
+    data = cues(40)
+    tokens = Tokens.of(data, signs)
+    named, specs = tokens.named()
+    batch = named.batch(np.array([3, 7]))
+    np.testing.assert_array_equal(
+        batch.rows.observations[batch.index].numpy().ravel(), tokens.ids[[*range(24, 32), *range(56, 64)]]
+    )
+    assert specs[0]["n"] == len(tokens.first) == tokens.ids.max() + 1
+    np.testing.assert_array_equal(named.classes, tokens.classes)
+    monkeypatch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
+    assert Tokens.of(data, signs).named() is None
+
+
+def of_lengths(lengths):
+    steps = np.zeros(sum(lengths))
+    return Tokens(steps, steps, steps > 0, None, np.cumsum([0, *lengths]), steps.astype(np.int16), steps)
 
 
 @given(st.integers(1, 400), st.integers(1, 5), st.integers(0, 2**32 - 1))
-def test_a_pass_visits_every_episode_exactly_once(count, size, seed):
+def test_batches_hold_every_episode_given_as_often_as_it_is(count, size, seed):
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, 30, count)
-    tokens = Tokens(np.zeros(lengths.sum()), np.zeros(1), None, np.cumsum([0, *lengths]), np.zeros(1))
-    episodes = np.sort(rng.permutation(len(lengths))[: max(1, len(lengths) // 2)])
-    batches = tokens.order(episodes, size, rng)
-    assert sorted(np.concatenate(batches).tolist()) == episodes.tolist()
+    tokens = of_lengths(rng.integers(1, 30, count))
+    episodes = rng.integers(0, count, max(1, count // 2))
+    batches = tokens.by_length(episodes, size, rng)
+    assert sorted(np.concatenate(batches).tolist()) == sorted(episodes.tolist())
     assert len(batches) == -(-len(episodes) // size)
     assert max(len(batch) for batch in batches) <= size
-    in_order = list(tokens.in_order(episodes, size))
-    assert sorted(np.concatenate(in_order).tolist()) == episodes.tolist()
-    assert np.all(np.diff(tokens.lengths[np.concatenate(in_order)]) >= 0)
 
 
-@given(st.lists(st.sampled_from([1.0, -1.0, 0.0]), min_size=1, max_size=300))
-def test_episodes_with_a_rare_sign_are_met_more_often(rewards):
-    """Up to a fifth of what is met, never more than 20 times; the others, and signs that are not rare, once."""
-    count = len(rewards)
-    data = Trajectories.from_episodes(
-        [{"observations": np.zeros(2), "actions": np.zeros(2, int), "rewards": np.array([0, r])} for r in rewards]
-    )
-    episodes, times = np.unique(Tokens.of(data).with_rare_repeated(np.arange(count)), return_counts=True)
-    assert episodes.tolist() == list(range(count))
-    for sign in (1, -1, 0):
-        of_sign = times[np.sign(rewards) == sign]
-        share = len(of_sign) / count
-        if sign == 0 or share >= 0.2:
-            assert (of_sign == 1).all()
-        elif share:
-            assert (of_sign == min(round(0.2 / share), 20)).all()
-
-
-def test_passes_differ_and_batches_hold_similar_lengths():
+def test_batches_differ_and_hold_similar_lengths():
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 100, 320)
-    tokens = Tokens(np.zeros(lengths.sum()), np.zeros(1), None, np.cumsum([0, *lengths]), np.zeros(1))
-    first, second = (tokens.order(np.arange(320), 10, rng) for _ in range(2))
+    tokens = of_lengths(lengths)
+    first, second = (tokens.by_length(np.arange(320), 10, rng) for _ in range(2))
     assert np.concatenate(first).tolist() != np.concatenate(second).tolist()
     padded = sum(len(batch) * lengths[batch].max() for batch in first)
     assert padded < 1.1 * lengths.sum(), "sorted by length, little is padded"
@@ -127,10 +141,11 @@ def test_arrays_become_tensors_of_the_same_values(dtype):
     assert not array[0, 0], "a copy: the data of the user stays as it is"
 
 
-def test_mapped_trajectories_make_the_same_batches(tmp_path, cues):
+def test_mapped_trajectories_make_the_same_batches(tmp_path, cues, signs):
     data = cues(20)
     mapped = Trajectories.load(data.save(tmp_path / "cues"))
     episodes = np.array([3, 1, 19])
-    one, other = (Tokens.of(d).batch(episodes) for d in (data, mapped))
-    for name in ("observations", "actions", "index", "classes", "lengths"):
-        assert torch.equal(getattr(one, name), getattr(other, name))
+    one, other = (Tokens.of(d, signs).batch(episodes) for d in (data, mapped))
+    for mine, theirs in zip((*one.rows, *list(vars(one).values())[1:]), (*other.rows, *list(vars(other).values())[1:]),
+                            strict=True):  # fmt: skip
+        assert torch.equal(mine, theirs)

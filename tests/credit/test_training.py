@@ -5,21 +5,22 @@ import pytest
 import torch
 
 from secret_rl.credit import Confusion, TrainingOptions, training
-from secret_rl.credit.model import Dropout, weighted_loss
+from secret_rl.credit.model import Dropout
 from secret_rl.credit.tokens import Tokens
 from secret_rl.credit.training import Trainer, evaluate, update_seed
 
-WEIGHTS = (0.3, 0.1, 0.6)
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def make_trainer(cues, make_model):
+def make_trainer(cues, make_model, signs):
     data = cues(30)
 
-    def make(seed=0, initialisation=0, model_options=None, **options):
+    def make(seed=0, initialisation=0, model_options=None, draw=None, **options):
         model = make_model(data.observation_space, data.action_space, initialisation, **(model_options or {}))
         choices = TrainingOptions(**{"steps": 20, "batch_size": 8, **options})
-        return Trainer(model, Tokens.of(data), np.arange(24), WEIGHTS, choices, seed, torch.device("cpu"))
+        draw = np.ones(24) if draw is None else draw
+        return Trainer(model, Tokens.of(data, signs), np.arange(24), draw, choices, seed, CPU)
 
     return make
 
@@ -136,29 +137,75 @@ def test_training_leaves_global_randomness_alone(make_trainer):
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
 
 
-def test_the_learning_rate_warms_up_and_falls_along_a_cosine(make_trainer):
-    trainer = make_trainer(steps=104, warmup=4, learning_rate=1.0)
+def test_the_learning_rate_warms_up_stays_and_falls_along_a_cosine(make_trainer):
+    trainer = make_trainer(steps=400, warmup=4, learning_rate=1.0)
     assert [trainer.learning_rate(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert trainer.learning_rate(54) == pytest.approx(0.5)
-    assert trainer.learning_rate(104) == pytest.approx(0.0)
+    assert trainer.learning_rate(399) == 1.0, "until it is told to cool down"
+    trainer.step = 100
+    trainer.cool_down()
+    assert (trainer.cooling_from, trainer.last_step) == (100, 250), "so many updates at least"
+    assert trainer.learning_rate(100) == 1.0
+    assert trainer.learning_rate(175) == pytest.approx(0.5)
+    assert trainer.learning_rate(250) == pytest.approx(0.0)
+    late = make_trainer(steps=1000)
+    late.step = 400
+    late.cool_down()
+    assert late.last_step == 680, "a share of those before it"
+    late.step = 900
+    late.cool_down()
+    assert late.last_step == 1000, "and no more updates than planned"
     short = make_trainer(steps=20, warmup=200, learning_rate=1.0)
     assert short.learning_rate(2) == 1.0, "a short training warms up for a tenth of it at most"
-    trainer.train(2)
-    assert {group["lr"] for group in trainer.optimiser.param_groups} == {0.5}, "the rate of the second update"
+    warm = make_trainer(steps=104, warmup=4, learning_rate=1.0)
+    warm.train(2)
+    assert {group["lr"] for group in warm.optimiser.param_groups} == {0.5}, "the rate of the second update"
 
 
-def test_looking_back_is_free_until_predictions_work(make_trainer):
-    trainer = make_trainer(steps=100, looking_cost=0.2)
-    assert [trainer.looking_cost(step) for step in (0, 30)] == [0, 0]
-    assert trainer.looking_cost(45) == pytest.approx(0.1)
-    assert [trainer.looking_cost(step) for step in (60, 99)] == pytest.approx([0.2, 0.2])
+def test_looking_back_is_free_until_training_cools_down(make_trainer):
+    trainer = make_trainer(steps=400, looking_cost=0.2)
+    assert [trainer.looking_cost(step) for step in (0, 100, 399)] == [0, 0, 0]
+    trainer.step = 100
+    trainer.cool_down()  # for 150 updates
+    assert trainer.looking_cost(100) == 0
+    assert trainer.looking_cost(125) == pytest.approx(0.1)
+    assert [trainer.looking_cost(step) for step in (150, 249)] == pytest.approx([0.2, 0.2])
 
 
-def test_each_pass_trains_on_every_episode_once_in_another_order(make_trainer):
-    trainer = make_trainer(batch_size=7)
-    passes = [np.concatenate([trainer._episodes_of(4 * n + i) for i in range(4)]).tolist() for n in range(3)]
-    assert all(sorted(visited) == list(range(24)) for visited in passes)
-    assert passes[0] != passes[1] != passes[2]
+def test_fewer_steps_are_hidden_once_half_is_learned(make_trainer):
+    trainer = make_trainer(steps=400)
+    assert [trainer.hiding(step) for step in (0, 399)] == [1, 1]
+    trainer.half_learned_at = 100
+    assert [trainer.hiding(step) for step in (100, 150, 200, 399)] == [1, 0.5, 0, 0]
+    never = make_trainer(steps=400)
+    never.step = 100
+    never.cool_down()  # for 150 updates
+    assert [never.hiding(step) for step in (100, 175, 250)] == [1, 0.5, 0]
+
+
+def test_episodes_are_drawn_in_proportion(make_trainer):
+    draw = np.random.default_rng(0).random(24) ** 3
+    trainer = make_trainer(batch_size=8, draw=draw)
+    updates = 320
+    times = np.bincount(np.concatenate([trainer._episodes_of(step) for step in range(updates)]), minlength=24)
+    expected = updates * 8 * draw / draw.sum()
+    assert times.sum() == updates * 8
+    assert np.abs(times - expected).max() <= updates / 32, "as evenly as chance allows, window by window"
+
+
+def test_episodes_of_no_weight_are_not_drawn(make_trainer):
+    trainer = make_trainer(draw=np.arange(24) < 3, batch_size=6)
+    assert set(np.concatenate([trainer._episodes_of(step) for step in range(64)])) == {0, 1, 2}
+
+
+def test_the_episodes_of_an_update_are_those_of_seed_and_number(make_trainer):
+    draw = np.random.default_rng(0).random(24)
+    trainer, other = make_trainer(3, draw=draw), make_trainer(4, draw=draw)
+    in_order = [trainer._episodes_of(step).tolist() for step in range(100)]
+    fresh = make_trainer(3, draw=draw)
+    order = np.random.default_rng(0).permutation(100)
+    assert [fresh._episodes_of(step).tolist() for step in order] == [in_order[step] for step in order]
+    assert in_order != [other._episodes_of(step).tolist() for step in range(100)]
+    assert in_order[:32] != in_order[32:64], "windows differ"
 
 
 def test_weights_decay_only_in_matrices(make_trainer):
@@ -168,22 +215,16 @@ def test_weights_decay_only_in_matrices(make_trainer):
     assert {p.ndim for p in plain["params"]} == {1}
 
 
-@pytest.mark.parametrize(
-    ("model_options", "varies"),
-    [
-        ({"dropout_dense": 0.0, "dropout_block": 0.0, "max_position_shift": 0}, False),
-        ({"dropout_dense": 0.0, "dropout_block": 0.0}, True),
-        ({"dropout_block": 0.0, "max_position_shift": 0}, True),
-        ({"dropout_dense": 0.0, "max_position_shift": 0}, True),
-        ({"dropout_dense": 0.0, "dropout_block": 0.0, "dropout_attention": 0.2, "max_position_shift": 0}, True),
-    ],
-)
-def test_dropout_and_shifted_positions_are_what_is_random_in_an_update(make_trainer, model_options, varies):
-    trainer = make_trainer(model_options=model_options)
+NO_DROPOUT = {"dropout_dense": 0.0, "dropout_block": 0.0, "dropout_steps": 0.0}
+
+
+@pytest.mark.parametrize("name", [None, *NO_DROPOUT])
+def test_dropout_is_what_is_random_in_an_update(make_trainer, name):
+    trainer = make_trainer(model_options=NO_DROPOUT | ({} if name is None else {name: 0.3}))
     batch = trainer.tokens.batch(np.arange(8))
     losses = [trainer.loss(batch, torch.Generator().manual_seed(seed)).item() for seed in (0, 0, 1)]
     assert losses[0] == losses[1]
-    assert (losses[0] != losses[2]) == varies
+    assert (losses[0] != losses[2]) == (name is not None)
 
 
 def test_every_update_draws_anew(make_trainer, monkeypatch):
@@ -199,24 +240,33 @@ def test_every_update_draws_anew(make_trainer, monkeypatch):
 
 
 @pytest.mark.parametrize("steps_at_a_time", [1, 20, 1 << 16])
-def test_evaluation_equals_a_loop_over_episodes(cues, make_model, monkeypatch, steps_at_a_time):
+def test_evaluation_equals_a_loop_over_episodes(cues, make_model, signs, monkeypatch, steps_at_a_time):
     monkeypatch.setattr(training, "_EVALUATION_BATCH_STEPS", steps_at_a_time)
-    data = cues(12)
+    data = cut_short(cues(12))
     model = make_model(data.observation_space, data.action_space)
-    tokens, weights = Tokens.of(data), torch.tensor(WEIGHTS)
-    episodes = np.array([0, 2, 3, 7, 11])
-    counts, losses = np.zeros((3, 3), int), []
+    tokens, episodes = Tokens.of(data, signs), np.array([11, 0, 2, 7, 3])
+    counts, said = np.zeros((3, 3), int), []
     with torch.no_grad():
         for number in episodes.tolist():
             batch = tokens.batch(np.array([number]))
-            prediction = model(model.encode(batch.observations, batch.actions, Dropout(None)), batch.index)
-            losses.append(float(weighted_loss(prediction, batch.classes, batch.lengths, weights)))
-            for true, guessed in zip(batch.classes[0].tolist(), prediction.logits[0].argmax(-1).tolist(), strict=True):
+            logits = model(model.encode(batch.rows, Dropout(None)), batch.index).logits[0]
+            said += logits.log_softmax(-1)[torch.arange(len(logits)), batch.classes[0]].tolist()
+            for true, guessed in zip(batch.classes[0].tolist(), logits.argmax(-1).tolist(), strict=True):
                 counts[true, guessed] += 1
     model.train()
-    found = evaluate(model, tokens, episodes, weights, torch.device("cpu"))
+    found = evaluate(model, tokens, episodes, CPU)
     np.testing.assert_array_equal(found.confusion.counts, counts)
-    assert found.loss == pytest.approx(np.mean(losses), rel=1e-5)
+    np.testing.assert_allclose(found.log_probabilities, said, rtol=1e-4, atol=1e-5)
+
+
+def cut_short(data):
+    """Episodes without some of their first steps."""
+    episodes = [
+        {"observations": e.observations[i % 5 :], "actions": e.actions[i % 5 :], "rewards": e.rewards[i % 5 :]}
+        for i, e in enumerate(data)
+    ]
+    spaces = {"observation_space": data.observation_space, "action_space": data.action_space}
+    return type(data).from_episodes(episodes, **spaces)
 
 
 def test_accuracy_is_the_mean_over_the_classes_that_occur():
@@ -226,7 +276,10 @@ def test_accuracy_is_the_mean_over_the_classes_that_occur():
     assert confusion.accuracy[1:].tolist() == [0.8, 0.25]
     assert confusion.balanced_accuracy == pytest.approx(0.525)
     assert confusion.never_predicted == ()
-    assert confusion.to_json()["accuracy"] == {"zero": 0.8, "positive": 0.25}
-    assert str(confusion) == "00.800 +0.250"
-    assert Confusion(np.array([[2, 0, 0], [0, 5, 0], [0, 9, 0]])).never_predicted == (1,)
-    assert Confusion(np.array([[0, 4, 0], [0, 5, 0], [0, 9, 0]])).never_predicted == (-1, 1)
+    assert confusion.to_json()["accuracy"] == [None, 0.8, 0.25]
+    np.testing.assert_array_equal(Confusion.from_json(confusion.to_json()).counts, confusion.counts)
+    assert Confusion(np.array([[2, 0, 0], [0, 5, 0], [0, 9, 0]])).never_predicted == (2,)
+    assert Confusion(np.array([[0, 4, 0], [0, 5, 0], [0, 9, 0]])).never_predicted == (0, 2)
+    for counts in ([], [[1, 2]], [[1, 2], [3]], [[-1]], [[0.5]], [["1"]]):
+        with pytest.raises((ValueError, TypeError)):
+            Confusion.from_json({"counts": counts})

@@ -22,7 +22,8 @@ def some_rows(rng, *, longest=7, ties=False):
     rows = [rng.integers(0, 3, at + 1) + 1e-3 if ties else rng.random(at + 1) ** 4 for at in predicted_at]
     weights = np.concatenate([row / row.sum() for row in rows]).astype(np.float32)
     attributions = Attributions(
-        np.arange(count), step, predicted_at, rng.choice([-1.0, 0.0, 2.0], count), weights,
+        np.arange(count), step, predicted_at, rng.choice([-1.0, 0.0, 2.0], count),
+        np.zeros(count, np.float32), weights,
         np.concatenate([[0], np.cumsum(predicted_at + 1)]), count + 2, lengths,
     )  # fmt: skip
     return attributions, rng.random(lengths.sum()) < 0.3
@@ -156,7 +157,7 @@ def test_attention_on_one_step_near_the_cause_is_perfect_and_an_even_row_is_the_
 
     def judged(weights):
         rows = Attributions(
-            np.arange(5), step, step, np.ones(5), np.concatenate(weights).astype(np.float32),
+            np.arange(5), step, step, np.ones(5), np.zeros(5, np.float32), np.concatenate(weights).astype(np.float32),
             np.concatenate([[0], np.cumsum(sizes)]), 5, lengths,
         )  # fmt: skip
         return credit_quality(rows, causes, tolerance=tolerance)

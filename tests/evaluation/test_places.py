@@ -14,6 +14,7 @@ def two_rows():
         step=np.array([2, 3, 5]),
         predicted_at=np.array([2, 3, 4]),
         reward=np.array([1.0, 1.0, 1.0]),
+        evidence=np.zeros(3, np.float32),
         weights=np.array([0.5, 0.3, 0.2, 0.1, 0.6, 0.3, 0.0, 0.25, 0.5, 0.25, 0.0, 0.0], np.float32),
         offsets=np.array([0, 3, 7, 12]),
         rewards_seen=4,

@@ -7,7 +7,7 @@ LAST = 4
 TOUCHED_UP = {"steps": 1, "learning_rate": 1e-6}  # of a model that is good already
 SMALL_FIT = {
     "steps": 200, "units": 16, "batch_size": 16, "learning_rate": 0.01, "evaluate_every": 50, "warmup": 10,
-    "class_weights": "paper", "device": "cpu",
+    "device": "cpu",
 }  # fmt: skip
 
 

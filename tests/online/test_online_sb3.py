@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from tests.quick import quick_fits
 
 sb3 = pytest.importorskip("stable_baselines3")
 
@@ -12,7 +13,6 @@ from tests.online.lever import SMALL_FIT, Lever  # noqa: E402
 
 import secret_rl as srl  # noqa: E402
 from secret_rl.agents.sb3 import ShapedReplayBuffer, train  # noqa: E402
-from secret_rl.credit import memoryless  # noqa: E402
 from secret_rl.files import ResumeError  # noqa: E402
 from secret_rl.online import OnlineSecret  # noqa: E402
 from secret_rl.online.sb3 import OnlineSecretCallback  # noqa: E402
@@ -209,7 +209,7 @@ def test_episodes_are_those_that_were_played(way):
 
 @pytest.mark.parametrize("way", ["replay", "rollouts"])
 def test_credit_is_learned_from_scratch_while_an_agent_learns(way, monkeypatch, tmp_path):
-    monkeypatch.setattr(memoryless, "_ROUND", 30)
+    quick_fits(monkeypatch, updates=300, batch=512)
     kind = "learned" if way == "replay" else "pending"
     options = {"potential_options": {"steps": 60}} if way == "replay" else {}
     online = OnlineSecret(kind, first=150, growth=10, secret_options=SMALL_FIT, **options)

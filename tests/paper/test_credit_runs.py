@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from paper.credit_runs import Cell, Mazes, Result
 from paper.variants import VARIANTS
+from tests.quick import quick_fits
 
 from paper import ablations, class_weights, concentration, credit_quality, credit_runs, source_data, window_size
-from secret_rl.credit import memoryless
 
 MODULES = (credit_quality, source_data, class_weights, concentration, window_size, ablations)
 
@@ -16,11 +17,11 @@ MODULES = (credit_quality, source_data, class_weights, concentration, window_siz
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(credit_runs, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(memoryless, "_ROUND", 2)  # spend no time on the memoryless twin
+    quick_fits(monkeypatch)
     monkeypatch.setattr(credit_runs, "DATA", tmp_path / "data")
     monkeypatch.setattr(credit_runs, "MODELS", tmp_path / "models")
     (tmp_path / "results").mkdir()
-    options = {"steps": 20, "units": 16, "batch_size": 16, "evaluate_every": 10, "restarts": 0}
+    options = {"steps": 20, "units": 16, "batch_size": 16, "evaluate_every": 10}
     source = Mazes(1, 1, 120, seed=1, size=3, success_share=0.3)
     target = Mazes(1, 1, 60, seed=2, size=3, success_share=0.3)
     return Result(
@@ -51,7 +52,7 @@ def test_runs_are_kept_and_taken_up(tiny, monkeypatch):
     rows = [line for line in lines if line.startswith(("| all", "| half"))]
     assert len(rows) == 2
     assert "(0.9 ± 0.30)" in rows[1]
-    assert "2 (" in rows[0], "seeds, and how many collapsed"
+    assert "2 (" in rows[0], "seeds, and of how many the verdict is credit"
     assert credit_runs.figure(tiny).read_bytes().startswith(b"\x89PNG")
     assert credit_runs.concentration_figure(tiny).is_file()
 
@@ -75,11 +76,41 @@ def test_a_fitted_model_is_kept_for_other_results_and_a_variant_is_not(tiny, tmp
     again = credit_runs.fitted(cell, 0, "cpu")
     assert all((a == b).all() for a, b in zip(first.model.parameters(), again.model.parameters(), strict=True))
     monkeypatch.undo()
-    monkeypatch.setattr(memoryless, "_ROUND", 2)
+    quick_fits(monkeypatch)
     monkeypatch.setattr(credit_runs, "DATA", tmp_path / "data")
     monkeypatch.setattr(credit_runs, "MODELS", None)  # not so much as looked at
     for name, kind in VARIANTS.items():
         assert type(credit_runs.fitted(replace(cell, variant=name), 0, "cpu").model) is kind
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_weights_by_sign_are_given_to_the_fit_and_told(tiny, monkeypatch):
+    cell, given = replace(tiny.cells[0], class_weights=(1.0, 0.1, 2.0)), []
+    assert credit_runs._settings(cell)["class_weights"] == [1.0, 0.1, 2.0]
+    assert "class_weights" not in credit_runs._settings(tiny.cells[0])
+    fit = credit_runs.srl.Secret.fit
+    monkeypatch.setattr(
+        credit_runs.srl.Secret, "fit", lambda *args, **how: given.append(how["weights"]) or fit(*args, **how)
+    )
+    credit_runs.fitted(cell, 0, "cpu")
+    rewards = cell.source.load().rewards
+    np.testing.assert_array_equal(given[0], np.select([rewards < 0, rewards > 0], [1.0, 2.0], 0.1))
+    assert len(list(credit_runs.MODELS.iterdir())) == 1
+    credit_runs.fitted(tiny.cells[0], 0, "cpu")
+    assert len(list(credit_runs.MODELS.iterdir())) == 2, "another model"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_runs_of_an_earlier_method_are_made_again(tiny):
+    short = Result(tiny.name, tiny.title, tiny.cells[:1], seeds=1)
+    credit_runs.run(short, "once", device="cpu")
+    record = json.loads(tiny.path.read_text())
+    del record["runs"][0]["settings"]["method"]
+    tiny.path.write_text(json.dumps(record))
+    assert "not run" in credit_runs.table(short).read_text()
+    credit_runs.run(short, "twice", device="cpu")
+    [run] = json.loads(tiny.path.read_text())["runs"]
+    assert run["settings"]["method"] == credit_runs.METHOD
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
@@ -103,5 +134,7 @@ def test_committed_results_are_of_the_settings_in_the_code():
         if not result.path.is_file():
             continue
         record = json.loads(result.path.read_text())
+        if not any("method" in run["settings"] for run in record["runs"]):
+            continue  # of an earlier method, until it is made again
         for cell in result.cells:
             assert credit_runs._runs_of(record, cell), f"{result.name}: no run of {cell.label} with these settings"

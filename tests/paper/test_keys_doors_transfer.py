@@ -7,6 +7,7 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
+from tests.quick import quick_fits
 
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("vizdoom")
@@ -18,7 +19,6 @@ from paper.keys_doors_way import DISCOUNT
 
 import secret_rl as srl
 from paper import keys_doors_potentials, keys_doors_runs, keys_doors_transfer
-from secret_rl.credit import memoryless
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Solver
 from secret_rl.shaping import LearnedPotential, TablePotential
@@ -30,10 +30,10 @@ PPO = {"n_envs": 2, "n_steps": 64, "batch_size": 64, "n_epochs": 1}
 
 @pytest.fixture(scope="module")
 def credit(tmp_path_factory):
-    before, memoryless._ROUND = memoryless._ROUND, 2  # spend no time on the memoryless twin
     path = tmp_path_factory.mktemp("credit") / "credit.safetensors"
-    keys_doors_transfer.small_credit(WORLD, path, episodes=12, steps=12)
-    memoryless._ROUND = before
+    with pytest.MonkeyPatch.context() as patch:
+        quick_fits(patch)
+        keys_doors_transfer.small_credit(WORLD, path, episodes=12, steps=12)
     return path
 
 

@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 from paper.online_runs import Condition, Panel
+from tests.quick import quick_fits
 
 import secret_rl as srl
 from paper import online, online_runs
-from secret_rl.credit import memoryless
 from secret_rl.evaluation import LearningCurves
 from secret_rl.online import secret
 
@@ -34,7 +34,7 @@ class _InTurn:
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    monkeypatch.setattr(memoryless, "_ROUND", 2)
+    quick_fits(monkeypatch)
     monkeypatch.setattr(secret, "SMALL_FIT", secret.SMALL_FIT | {"steps": 4, "units": 8})
     monkeypatch.setattr(online, "RESULTS", tmp_path)
     monkeypatch.setattr(online, "CURVES", tmp_path / "curves")

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import gymnasium as gym
 import numpy as np
 import pytest
+from tests.quick import quick_fits
 
 import secret_rl as srl
 from secret_rl.cli import main
@@ -24,10 +25,15 @@ from secret_rl.report.explorer.scenes import rooms_map
 from secret_rl.shaping import ReplayShaping
 
 pytestmark = pytest.mark.xdist_group("explorer")  # one model for all
-QUICK = {
-    "restarts": 0, "class_weights": (1.0, 0.1, 1.0), "device": "cpu", "validation": 0.2, "units": 16, "steps": 4,
-}  # fmt: skip
+QUICK = {"device": "cpu", "validation": 0.2, "units": 16, "steps": 4}
 MAZES = {"size": 4, "triggers": 1, "prizes": 1}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    with pytest.MonkeyPatch.context() as patch:
+        quick_fits(patch, updates=50)
+        yield
 
 
 def fitted(data):
@@ -58,6 +64,8 @@ def shown(tmp_path, secret, data, **options):
 def test_the_page_tells_what_the_model_and_the_data_say(task, tmp_path):
     secret, data = task
     made, content = shown(tmp_path, secret, data, discount=0.9)
+    assert content["verdict"].startswith(f"verdict: {secret.report.verdict}; the past removes ")
+    assert content["model"].startswith("seed 0, ") and content["classes"]["signs"] == [-1, 0, 1]
     assert len(made.episodes) == 50 and made.bytes == made.path.stat().st_size < 2_000_000 and made.notes == ()
     attributed = secret.attribute(data)
     rows = {(int(e), int(t)): r for r, (e, t) in enumerate(zip(attributed.episode, attributed.step, strict=True))}
@@ -75,10 +83,8 @@ def test_the_page_tells_what_the_model_and_the_data_say(task, tmp_path):
         for t, (phi, following) in enumerate(zip(entry["potential"], after, strict=True)):
             if following is not None:
                 assert 0.9 * following - phi == pytest.approx(entry["shaping"][t], abs=1e-4)
-        predicted = np.zeros(len(episode), int)
-        for t, sign in entry["predicted"]:
-            predicted[t] = sign
-        assert entry["wrong"] == np.flatnonzero(predicted != np.sign(rewards)).tolist()
+        assert entry["wrong"] == np.flatnonzero(np.array(entry["predicted"]) - 1 != np.sign(rewards)).tolist()
+        np.testing.assert_allclose(np.sum(entry["chances"], 0), 255, atol=2)
         for row in entry["attention"]:
             kinds.add(row["kind"])
             right = (number, row["step"]) in rows
@@ -94,14 +100,34 @@ def test_the_page_tells_what_the_model_and_the_data_say(task, tmp_path):
 def test_predictions_of_all_steps_are_those_of_attribution(task):
     secret, data = task
     outlook = Outlook(secret, data)
-    attributed = secret.attribute(data)
+    attributed = secret.attribute(data, decided=True)
     right = set(zip(attributed.episode.tolist(), attributed.step.tolist(), strict=True))
     for e in range(0, len(data), 17):
         chances = outlook.probabilities(e)
         np.testing.assert_allclose(chances.sum(1), 1, rtol=1e-5)
-        signs = np.sign(data[e].rewards)
-        said = chances.argmax(1) - 1
-        assert {t for t in np.flatnonzero(signs).tolist() if said[t] == signs[t]} == {t for n, t in right if n == e}
+        hits = np.flatnonzero(chances.argmax(1) == secret.reward_classes.index(data[e].rewards))
+        assert set(hits.tolist()) - {0} == {t for n, t in right if n == e}, "a first step has no past"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit is warned of
+def test_any_number_of_classes_and_what_is_not_credit(tmp_path):
+    rng = np.random.default_rng(0)
+    episodes = [
+        {
+            "observations": rng.random((7, 2)).astype(np.float32), "actions": rng.integers(0, 2, 6),
+            "rewards": np.append(np.full(5, -1.0), rng.choice([-10.0, 2.0, 20.0])), "terminated": True,
+        }
+        for _ in range(40)
+    ]  # fmt: skip
+    data = srl.Trajectories.from_episodes(episodes, action_space=gym.spaces.Discrete(2))
+    path = fitted(data).save(tmp_path / "m.safetensors")
+    _, content = shown(tmp_path, path, data, trajectories=5)
+    verdict = srl.Secret.load(path).report.verdict
+    assert verdict != "credit" and content["doubt"].startswith(f"{verdict}: the ")
+    assert content["model"].startswith("m.safetensors, seed 0, ")
+    assert content["classes"] == {"names": ["-10", "-1", "+2", "+20"], "signs": [-1, -1, 1, 1]}
+    for entry in content["trajectories"]:
+        assert np.shape(entry["chances"]) == (4, 6) and len(entry["predicted"]) == 6
 
 
 def test_the_maze_on_the_page_is_the_maze_that_was_played(task, tmp_path):
@@ -217,9 +243,9 @@ def test_pages_too_large_show_fewer_trajectories(task, tmp_path, monkeypatch):
     secret, data = task
     from secret_rl.report.explorer import making
 
-    monkeypatch.setattr(making, "BYTES", 70_000)
+    monkeypatch.setattr(making, "BYTES", 60_000)
     made, content = shown(tmp_path, secret, data)
-    assert 1 <= len(made.episodes) < 50 and made.bytes <= 70_000
+    assert 1 <= len(made.episodes) < 50 and made.bytes <= 60_000
     assert any("longer pages load slowly" in note for note in content["notes"])
 
 

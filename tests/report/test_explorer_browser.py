@@ -1,6 +1,7 @@
 """The explorer page in a real browser: from disk, quiet, by mouse and by keyboard, dark and narrow."""
 
 import time
+from dataclasses import replace
 from io import BytesIO
 from threading import Thread
 
@@ -8,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from PIL import Image
+from tests.quick import quick_fits
 from tests.report.browsing import browser, opened
 
 import secret_rl as srl
@@ -16,8 +18,15 @@ from secret_rl.report.explorer.page import unpack
 from secret_rl.report.explorer.serving import server
 
 pytestmark = pytest.mark.xdist_group("explorer page")  # one browser and one model for all
-QUICK = {"restarts": 0, "class_weights": (1.0, 0.02, 1.0), "device": "cpu"}
+QUICK = {"device": "cpu"}
 MAZES = {"size": 4, "triggers": 1, "prizes": 1}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    with pytest.MonkeyPatch.context() as patch:
+        quick_fits(patch, updates=200)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -308,6 +317,23 @@ def test_narrow_as_a_phone(running, triggers):
         page.keyboard.press("Escape")
         page.locator(f'[data-strip="reward"] [data-reward="{entry["rewards"][-1][0]}"]').tap()
         assert arcs(page)
+
+
+@pytest.mark.parametrize("verdict", ["credit", "not learned"])
+def test_only_credit_is_called_earned(running, task, tmp_path, monkeypatch, verdict):
+    secret, data = task
+    monkeypatch.setattr(secret, "report", replace(secret.report, verdict=verdict))
+    made = explore(secret, data, tmp_path / "page.html", trajectories=10, progress=False)
+    with opened(running, made.path) as seen:
+        page = seen.page
+        assert page.locator("#verdict").inner_text().startswith(f"model: seed 0, {secret.report.steps:,} updates")
+        assert f"verdict: {verdict}; the past removes" in page.locator("#verdict").inner_text()
+        assert page.locator("#doubt").is_visible() == (verdict != "credit")
+        words = " ".join(page.locator(part).inner_text() for part in ("#earned", "#facts"))
+        strip = page.locator("#timeline [data-strip]").first.get_attribute("data-strip")
+        assert strip == ("earned by" if verdict == "credit" else "looked at")
+        assert ("earned" in words.lower()) == (verdict == "credit") and strip in words
+        assert page.locator("#facts .chance span").all_inner_texts() == ["+1", "0", "-1"]
 
 
 def test_a_hostile_string_runs_no_script(running, tmp_path):

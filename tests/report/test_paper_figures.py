@@ -71,24 +71,23 @@ def test_bars_are_the_attention_by_distance(tmp_path):
         plot_concentration({})
 
 
-def looks(attempts=1, absent=()):
-    signs = {name: 0.5 for name in ("negative", "zero", "positive") if name not in absent}
+def looks():
+    """A training curve: loss, validation loss and gain at three updates; the last gain is not known."""
+    gains = (0.1, 0.6, None)
     return [
-        {"attempt": attempt, "step": step, "loss": 2 / step, "validation_loss": 3 / step, **signs}
-        for attempt in range(attempts)
-        for step in (10, 20, 30)
+        {"step": step, "loss": 2 / step, "validation_loss": 3 / step, "gain": gain}
+        for step, gain in zip((10, 20, 30), gains, strict=True)
     ]
 
 
-def test_training_is_drawn_attempt_by_attempt():
-    loss, accuracy = plot_training({"run": looks(attempts=2, absent=("negative",))}).axes
-    assert [line.get_xdata().tolist() for line in loss.lines] == [[10, 20, 30]] * 4
+def test_training_is_drawn_with_its_gain():
+    loss, gain = plot_training({"run": looks()}).axes
+    assert [line.get_xdata().tolist() for line in (*loss.lines, *gain.lines)] == [[10, 20, 30]] * 3
     np.testing.assert_allclose(loss.lines[0].get_ydata(), [2 / 10, 2 / 20, 2 / 30])
-    np.testing.assert_allclose(loss.lines[-1].get_ydata(), [3 / 10, 3 / 20, 3 / 30])
-    labels = [text.get_text() for text in accuracy.get_legend().get_texts()]
-    assert labels == ["zero rewards", "positive rewards"], "each once, and no sign that did not occur"
-    loss, accuracy = plot_training({"one": looks(), "two": looks()}).axes
-    assert [line.get_label() for line in loss.lines] == ["one", "two"]
+    np.testing.assert_allclose(loss.lines[1].get_ydata(), [3 / 10, 3 / 20, 3 / 30])
+    np.testing.assert_allclose(gain.lines[0].get_ydata(), [0.1, 0.6, np.nan])
+    loss, gain = plot_training({"one": looks(), "two": looks()}).axes
+    assert [line.get_label() for line in loss.lines] == ["one", "two"] and len(gain.lines) == 2
     assert loss.lines[0].get_color() != loss.lines[1].get_color()
     with pytest.raises(ValueError, match="no training curve to draw"):
         plot_training({"run": []})

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.quick import quick_fits
 from tests.sealing import change_json
 
 import secret_rl as srl
 from secret_rl.agents.sb3 import DeepCurve
 from secret_rl.agents.sb3.checkpoint import FORMAT as TRAINING
 from secret_rl.cli.learning import results_of, verdict
-from secret_rl.credit import memoryless
-from secret_rl.credit.diagnosis import FitReport
+from secret_rl.credit import RewardClasses
+from secret_rl.credit.diagnosis import FitReport, Gain
 from secret_rl.credit.measures import Confusion
 from secret_rl.evaluation import CreditQuality, LearningCurves, compare
 from secret_rl.files import FileFormatError
@@ -82,12 +83,13 @@ def read(path):
     return reader
 
 
-def fit_report():
-    look = {"negative": 0.8, "zero": 0.9, "positive": 0.7}
-    curve = [{"attempt": 0, "step": 10 * n, "loss": 1 / n, "validation_loss": 1.1 / n, **look} for n in range(1, 5)]
-    good, alone = Confusion(np.diag([8, 90, 7]) + 1), Confusion(np.array([[0, 0, 9], [0, 90, 0], [0, 0, 9]]))
-    counts = {"negative": 10, "zero": 100, "positive": 9}
-    return FitReport(counts, (0.5, 0.02, 0.5), good, alone, 40, 2, 12.3, tuple(curve), ())
+def fit_report(verdict="credit"):
+    curve = [{"step": 10 * n, "loss": 1 / n, "validation_loss": 1.1 / n, "gain": 1 - 1 / n} for n in range(1, 5)]
+    return FitReport(
+        classes=RewardClasses.of(np.array([-1.0, 0.0, 5.0])), class_counts=(10, 100, 9), verdict=verdict,
+        gain=Gain(0.875, 0.01), pooled_gain=None, decided=(0.5, 1.0, 0.5), uncertain=1234.4, calibration_error=0.01,
+        validation=Confusion(np.diag([8, 90, 7]) + 1), steps=40, seconds=12.3, curve=tuple(curve),
+    )  # fmt: skip
 
 
 def quality(precision=0.91):
@@ -133,7 +135,10 @@ def test_everything_of_a_run_is_on_its_page(tmp_path):
     [told] = [row for row in shown.rows if row[:2] == [name, "50"]]
     assert f"{summary.successful_episodes} ({summary.success_share:.2%})" in told
     assert f"mean {summary.mean_return:.3f}, from {summary.min_return:g} to {summary.max_return:g}" in told
-    assert "negative 0.818, zero 0.978, positive 0.800" in shown.text and "12" in shown.text
+    [fitted] = [row for row in shown.rows if row[:2] == [name, "credit"]]
+    assert fitted[2:] == ["87.5%", "1,234 rewards", "0.818 of -1, 0.978 of 0, 0.800 of +5", "40", "12"]
+    said = "verdict: credit; the past removes 87.5% of what the present leaves open"
+    assert f"Credit model of {name}, {said}" in shown.text and "need not have earned" not in shown.text
     assert shown.row("held-out mazes") == ["0.910", "0.820", "0.880", "77.0%", "1,234", "66.0%"]
     [row] = [row for row in shown.rows if row[:1] == ["OnlineCredit"]]
     better = comparison["OnlineCredit"]
@@ -144,6 +149,17 @@ def test_everything_of_a_run_is_on_its_page(tmp_path):
     pictures = [value for tag, attribute, value in shown.attributes if (tag, attribute) == ("img", "src")]
     assert len(pictures) == 1 and "The steps" in shown.text
     assert Path(out).read_text().count("<svg") == 3, "training, concentration and learning curves"
+
+
+@pytest.mark.parametrize("found", ["not learned", "past not needed"])
+def test_attention_that_is_not_credit_has_a_banner(tmp_path, found):
+    doubted = learned(tmp_path / "doubted", fit=fit_report(found).to_json())
+    fine = learned(tmp_path / "fine", fit=fit_report().to_json())
+    for runs, before in (([doubted], ""), ([fine, doubted], f"{doubted}: ")):
+        path = write_report(runs, tmp_path / "r.html")
+        assert path.read_text().count('class="banner"') == 1
+        assert f"{before}{found}: the " in read(path).text
+        assert "need not have earned the rewards" in read(path).text
 
 
 def test_readable_on_light_and_dark_ground(tmp_path):
@@ -199,9 +215,9 @@ def test_hostile_words_are_shown_and_not_obeyed(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
 def test_a_model_is_reported_with_the_record_beside_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(memoryless, "_ROUND", 2)
+    quick_fits(monkeypatch)
     data = srl.collect("secret_rl/Triggers-v0", 100, success_share=0.3, env_options={"triggers": 1, "size": 3})
-    options = {"steps": 10, "units": 16, "batch_size": 16, "evaluate_every": 5, "restarts": 0, "device": "cpu"}
+    options = {"steps": 10, "units": 16, "batch_size": 16, "evaluate_every": 5, "device": "cpu"}
     secret = srl.Secret(**options).fit(data)
     model = secret.save(tmp_path / "m.safetensors")
     alone = read(write_report([model], tmp_path / "r.html"))
@@ -293,7 +309,7 @@ def spoiled(folder, **changes):
     ("changes", "message"),
     [
         ({"settings": 5}, "run.json cannot be read as 'secret-rl run': AttributeError: 'int' object"),
-        ({"fit": {"steps": 3}}, "run.json cannot be read as 'secret-rl run': KeyError: 'class_weights'"),
+        ({"fit": {"steps": 3}}, "run.json cannot be read as 'secret-rl run': KeyError: 'verdict'"),
         (
             {"quality": {"test": {"precision": 1}}},
             "run.json cannot be read as 'secret-rl run': KeyError: 'concentration'",

@@ -12,13 +12,14 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.quick import quick_fits
 from tests.sealing import change_json
 
 import secret_rl as srl
 from secret_rl.agents import QLearning
 from secret_rl.agents.q_learning import PlainRun
 from secret_rl.agents.tabular import CompiledRun, learn_many
-from secret_rl.credit import NotFittedError, Secret, fitting, memoryless
+from secret_rl.credit import NotFittedError, Secret
 from secret_rl.envs.tabular import distinct_credit, model_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.files import FileFormatError
@@ -149,11 +150,10 @@ def secret():
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        patch.setattr(memoryless, "_ROUND", 3)
-        patch.setattr(fitting, "_STUCK", -1.0)
-        fitted = Secret(
-            units=32, steps=250, batch_size=64, evaluate_every=125, learning_rate=3e-3, restarts=0, device="cpu"
-        ).fit(data)
+        quick_fits(patch)
+        fitted = Secret(units=32, steps=250, batch_size=64, evaluate_every=125, learning_rate=3e-3, device="cpu").fit(
+            data
+        )
     torch.set_num_threads(threads)
     return fitted
 
@@ -877,3 +877,50 @@ def test_a_table_over_observations_knows_where_they_come_from(secret):
         warnings.simplefilter("error", CoverageWarning)
         env.reset(seed=0)
         assert all(np.isfinite(env.step(a % 4)[1]) for a in range(40))
+
+
+class HashedTransitions(HashedCredit):
+    """Credit that depends on what a step led to as well."""
+
+    model_options = srl.credit.ModelOptions(transitions=True)
+
+    def step_credit(self, observations, actions, next_observations):
+        seen = map_arrays(lambda one, then: np.stack([one, then], 1), observations, next_observations)
+        return super().step_credit(seen, actions)
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+def test_a_model_of_transitions_is_given_what_steps_led_to(repeat):
+    potential = OnlineCredit(HashedTransitions(), threshold=0.3, scale=0.05, repeat=repeat)
+    shaped = PotentialShaping(maze(), potential, 0.97)
+    learner = QLearning(seed=1, discount=0.97, learning_rate=0.3)
+    assert_same_curve(learner.learn(shaped, 10), learner.learn(gym.Wrapper(shaped), 10))
+    assert_same_values(shaped, 10, seed=1)
+    data = srl.collect(maze(), 6, seed=2, progress=False)
+    paid = srl.ReplayShaping(potential, 0.97).over(data)  # side by side
+    found = {}
+    for e, episode in enumerate(data):
+        alone, seen = potential.fresh(), [*episode.observations, episode.final_observation]
+        states = [*episode.states.tolist(), episode.final_state]
+        phis = [alone.begin(seen[0], {})]
+        for t in range(len(episode)):
+            phis.append(alone.step(episode.actions[t], seen[t + 1], float(episode.rewards[t]), {}))
+        for state, phi in zip(states, phis, strict=True):
+            found.setdefault(state, []).append(phi)
+        after = [*phis[1:-1], 0.0 if episode.terminated else phis[-1]]
+        terms = 0.97 * np.array(after) - np.array(phis[:-1])
+        np.testing.assert_allclose(paid[data.offsets[e] : data.offsets[e + 1]], terms, atol=1e-12)
+    assert max(map(max, found.values())) > 0
+    table = potential.table(data).values
+    assert {k: table[k] for k in found} == pytest.approx({k: np.mean(v) for k, v in found.items()}, abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit is warned of
+def test_a_fitted_model_of_transitions_shapes(monkeypatch):
+    quick_fits(monkeypatch)
+    data = srl.collect("secret_rl/Triggers-v0", 60, env_options={"triggers": 1, "size": 3}, success_share=0.5, seed=0)
+    secret = Secret(transitions=True, steps=40, units=16, learning_rate=0.01, device="cpu").fit(data, progress=False)
+    if secret.queries is None:
+        secret.queries = srl.credit.online.Queries(torch.ones(1, 16), torch.zeros(1))
+    shaped = PotentialShaping(TriggersEnv(size=3, triggers=1, layout_seed=1), OnlineCredit(secret, threshold=0), 0.99)
+    assert_same_curve(QLearning(seed=1).learn(shaped, 5), QLearning(seed=1).learn(gym.Wrapper(shaped), 5))

@@ -230,7 +230,7 @@ def test_keys_of_rows_are_keys_of_single_pairs(monkeypatch, longest):
         "a": rng.integers(0, 2, (5, 4)).astype(bool)[:, ::2],
     }
     actions = rng.integers(0, 3, 5)
-    keys = pairs.pair_keys(observations, actions, 5)
+    keys = pairs.pair_keys((observations, actions), 5)
     for i, key in enumerate(keys):
         one = {"a": observations["a"][i], "b": (int(observations["b"][0][i]), observations["b"][1][i])}
         assert key == pairs._short(pairs._content(one) + pairs._content(int(actions[i])))

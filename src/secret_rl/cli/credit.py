@@ -1,5 +1,6 @@
 """Commands that learn credit and read it out."""
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -48,6 +49,8 @@ class Fit(Output):
         checkpoint = self.out.with_name(f"{self.out.name}.partial")
 
         def fitted() -> secret_rl.Secret:
+            if not self.quiet and not self.json:
+                print(f"estimate      {new.estimate(data)}", file=sys.stderr)
             new.fit(data, checkpoint=checkpoint).save(self.out)
             return new
 
@@ -90,6 +93,11 @@ class Attribute(Output):
     """Which rewards."""
     tolerance: int = 0
     """Count a prediction as correct within so many steps of the reward."""
+    decided: bool = False
+    """Also attribute rewards that the present decides; of these, attention is not credit."""
+    readout: Literal["attention", "attention x value", "leave-one-out"] = "attention"
+    """What credit is: attention; times the size of what was attended to; or how much less likely the reward is without
+    the step."""
     threshold: float = 0.01
     """Smallest attention to write to a .csv table."""
     device: str = "auto"
@@ -99,19 +107,23 @@ class Attribute(Output):
         """Attribute and save."""
         secret = secret_rl.Secret.load(self.model, device=self.device)
         data = secret_rl.Trajectories.load(self.data)
-        attributions = secret.attribute(data, rewards=self.rewards, tolerance=self.tolerance)
+        self.doubt(secret.report)
+        attributions = secret.attribute(
+            data, rewards=self.rewards, tolerance=self.tolerance, decided=self.decided, readout=self.readout
+        )
         if self.out.suffix == ".csv":
             attributions.to_csv(self.out, self.threshold)
         else:
             attributions.save(self.out)
         self.saved(
-            f"{len(attributions):,} of {attributions.rewards_seen:,} rewards attributed "
-            f"({attributions.coverage:.1%}); saved {self.out}",
+            f"{len(attributions):,} of {attributions.rewards_seen:,} rewards {'' if self.decided else 'left open '}"
+            f"attributed ({attributions.coverage:.1%}); saved {self.out}",
             {
                 "saved": self.out,
                 "rewards": attributions.rewards_seen,
                 "attributed": len(attributions),
                 "coverage": attributions.coverage,
+                "verdict": None if secret.report is None else secret.report.verdict,
             },
         )
 
@@ -143,6 +155,7 @@ class Quality(Output):
         """Attribute, compare and print."""
         secret = secret_rl.Secret.load(self.model, device=self.device)
         data = secret_rl.Trajectories.load(self.data)
+        self.doubt(secret.report)
         attributions = secret.attribute(data, rewards=self.rewards, tolerance=self.reward_tolerance)
         quality = secret_rl.credit_quality(
             attributions, data, self.threshold, tolerance=self.tolerance, events=self.events,

@@ -75,7 +75,7 @@ class Demo(Output):
                 data=source.summary().to_json(),
                 fit=secret.report.to_json(),
                 quality={"held-out mazes": quality.to_json()},
-                pictures={} if picture is None else {"The steps that earned a prize, in a held-out maze": picture.name},
+                pictures={} if picture is None else {"Steps looked at for a prize, in a held-out maze": picture.name},
                 seconds=round(time.perf_counter() - started, 1),
                 **results_of(curves, comparison, words),
             )
@@ -105,13 +105,11 @@ class Demo(Output):
         return secret_rl.collect(TRIGGERS_ID, episodes, seed=seed, success_share=0.25, env_options=self._mazes, **how)
 
     def _fit(self, source: secret_rl.Trajectories, record: RunFolder) -> secret_rl.Secret:
-        self.note("\n2. Learning to predict the sign of each reward; attention to the past is credit ...")
+        self.note("\n2. Learning to predict each reward; attention to the past is credit ...")
         path = self.out / "credit.safetensors"
 
         def fitted() -> secret_rl.Secret:
-            secret = secret_rl.Secret(
-                seed=self.seed, steps=self.updates, batch_size=128, evaluate_every=max(1, self.updates // 12)
-            )
+            secret = secret_rl.Secret(seed=self.seed, steps=self.updates)
             secret.fit(source, checkpoint=self.out / "credit.partial")
             secret.save(path)
             return secret
@@ -129,7 +127,7 @@ class Demo(Output):
         return quality, self._draw_credit(attributions, held_out)
 
     def _draw_credit(self, attributions: secret_rl.Attributions, data: secret_rl.Trajectories) -> Path | None:
-        """Frames of an episode at the steps that earned its prize, as the model says."""
+        """Frames of an episode at the steps that the model credits with its prize."""
         from secret_rl.report.figures import save_frames
 
         if not len(attributions):
@@ -142,7 +140,7 @@ class Demo(Output):
             for step, action in enumerate(shown.actions[: len(weights)]):  # type: ignore[index]
                 env.step(int(action))
                 if weights[step] > 0.1:
-                    self.note(f"   step {step + 1:>3} earned {weights[step]:.0%} of the prize at step {len(weights)}")
+                    self.note(f"   step {step + 1:>3} gets {weights[step]:.0%} of the prize at step {len(weights)}")
                     frames.append(env.render())
         if not frames:
             return None

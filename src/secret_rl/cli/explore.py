@@ -50,8 +50,10 @@ class Explore(Output):
         """Make the page, and serve it if asked to."""
         if not 0 <= self.port <= 65535:
             raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
+        from secret_rl.credit import Secret
         from secret_rl.report.explorer import explore
 
+        self.doubt(Secret.load(self.model, device="cpu").report)
         made = explore(
             self.model,
             self.data,

@@ -60,7 +60,7 @@ class Potential(Output):
             if self.adapt:
                 secret = secret_rl.adapt(secret, data, steps=self.adapt)
             warn_unless_credit(secret)
-            attributions = secret.attribute(data, tolerance=self.tolerance, needing_past=self.kind == "mixed")
+            attributions = secret.attribute(data, tolerance=self.tolerance)
             self.note(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
         potential = secret_rl.estimate_potential(
             data, attributions, self.kind, rewards=self.rewards, reading=self.reading, discount=self.discount

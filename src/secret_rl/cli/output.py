@@ -1,11 +1,15 @@
 """How commands speak: notes for people, one JSON document for machines, progress and errors on standard error."""
 
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TextIO
 
+from secret_rl.credit.diagnosis import FitReport
 from secret_rl.report.record import json_text
+from secret_rl.report.verdicts import doubt_of
+from secret_rl.shaping.potentials import NotCreditWarning
 from secret_rl.text import printable
 
 
@@ -38,6 +42,12 @@ class Output:
         """Tell people how it goes."""
         if not self.quiet:
             say(text, sys.stderr if self.json else sys.stdout)
+
+    def doubt(self, report: FitReport | None) -> None:
+        """Warn where the attention of a model is not credit."""
+        why = doubt_of(report)
+        if report is not None and why is not None:
+            warnings.warn(f"{report.verdict}: {why}", NotCreditWarning, stacklevel=2)
 
     def answer(self, text: object, content: Mapping[str, Any]) -> None:
         """Tell what was asked for, once per command: in words, or as JSON."""

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from secret_rl.credit.adaptation import adapt as adapt
     from secret_rl.credit.attribution import Attributions as Attributions
-    from secret_rl.credit.diagnosis import CollapseWarning as CollapseWarning
+    from secret_rl.credit.classes import RewardClasses as RewardClasses
     from secret_rl.credit.diagnosis import FitReport as FitReport
-    from secret_rl.credit.diagnosis import NoHistoryWarning as NoHistoryWarning
+    from secret_rl.credit.diagnosis import NotLearnedWarning as NotLearnedWarning
+    from secret_rl.credit.diagnosis import PastNotNeededWarning as PastNotNeededWarning
     from secret_rl.credit.diagnosis import RewardBalanceWarning as RewardBalanceWarning
     from secret_rl.credit.measures import Confusion as Confusion
     from secret_rl.credit.model import RewardPredictor as RewardPredictor
-    from secret_rl.credit.options import CLASS_WEIGHTS as CLASS_WEIGHTS
     from secret_rl.credit.options import ModelOptions as ModelOptions
     from secret_rl.credit.options import TrainingOptions as TrainingOptions
     from secret_rl.credit.references import oracle_attributions as oracle_attributions
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "adapt": "adaptation",
     "Attributions": "attribution",
-    "CollapseWarning": "diagnosis",
+    "RewardClasses": "classes",
     "FitReport": "diagnosis",
-    "NoHistoryWarning": "diagnosis",
+    "NotLearnedWarning": "diagnosis",
+    "PastNotNeededWarning": "diagnosis",
     "RewardBalanceWarning": "diagnosis",
     "Confusion": "measures",
     "RewardPredictor": "model",
-    "CLASS_WEIGHTS": "options",
     "ModelOptions": "options",
     "TrainingOptions": "options",
     "oracle_attributions": "references",

@@ -1,7 +1,6 @@
 """Fitting credit on to a target whose dynamics differ from those of the source."""
 
 from dataclasses import replace
-from math import isfinite
 from typing import TYPE_CHECKING
 
 from secret_rl.credit.checkpoint import Checkpoint
@@ -22,7 +21,6 @@ def adapt(
     steps: int = 300,
     learning_rate: float | None = None,
     batch_size: int = 128,
-    zero_weight: float | None = None,
     recolour: bool | None = None,
     seed: int | None = None,
     progress: bool | None = None,
@@ -30,33 +28,26 @@ def adapt(
     """A copy of a fitted model, trained a little further on the rewards of target trajectories.
 
     A model that reads (observation, action) pairs reads them wrongly where actions have come to mean something else;
-    a few hundred updates put that right. ``learning_rate``, ``recolour``, ``seed`` and ``zero_weight``, of rewards of 0
-    in the loss, are those of the model unless given. The model itself is left as it is. ``report`` and ``queries`` of
-    the copy are of the target.
+    a few hundred updates put that right. ``learning_rate``, ``recolour`` and ``seed`` are those of the model unless
+    given. The model itself is left as it is. ``report`` and ``queries`` of the copy are of the target.
     """
     if secret.report is None:
         raise NotFittedError("there is nothing to adapt yet: call fit, or Secret.load")
-    if zero_weight is not None and not (isfinite(zero_weight) and zero_weight >= 0):
-        raise ValueError(f"zero_weight must be a number of at least 0, got {zero_weight}")
     model = secret.fitted_for(trajectories)
     options = replace(
         secret.training_options,
-        class_weights="auto",
         steps=steps,
         batch_size=batch_size,
         learning_rate=secret.training_options.learning_rate if learning_rate is None else learning_rate,
         warmup=steps // 10,
         evaluate_every=max(1, steps // _LOOKS),
-        restarts=0,
         recolour=secret.training_options.recolour if recolour is None else recolour,
     )
     adapted = Secret.of(secret, options, secret.seed if seed is None else seed)
     with progress_bar(progress, "updates") as tick:
         fitting = Fitting(
             trajectories, secret.specs, secret.model_options, options, adapted.seed, adapted.device,
-            Checkpoint(None, {}), tick, initial=model.state_dict(),
-            zero_weight=secret.report.class_weights[1] if zero_weight is None else zero_weight,
+            Checkpoint(None, {}), tick, initial=model.state_dict(), classes=secret.reward_classes,
         )  # fmt: skip
-        adapted.model, adapted.report = fitting.run()
-    adapted.model.to(adapted.device).eval()
+        adapted.take(fitting.run(), secret.specs)
     return adapted.remember(trajectories)

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from secret_rl.atomic import replacing
-from secret_rl.credit.model import Dropout, RewardPredictor
-from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
+from secret_rl.credit.classes import RewardClasses
+from secret_rl.credit.memoryless import Present
+from secret_rl.credit.model import Dropout, RewardPredictor, over_steps
+from secret_rl.credit.tokens import Tokens
 from secret_rl.files import FileFormat, whole_number
 from secret_rl.progress import Tick
 
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 _STEPS_AT_A_TIME = 1 << 13  # bounds memory whatever the number and length of trajectories; fits in caches
 _TOKENS_AT_A_TIME = 1 << 13
 _FORMAT = FileFormat("secret-rl attributions", remedy="restore it or attribute again")
-KINDS = {"positive": (1,), "negative": (-1,), "all": (-1, 1)}
+KINDS = {"positive": (1,), "negative": (-1,), "all": (-1, 0, 1)}
+READOUTS = ("attention", "attention x value", "leave-one-out")
+_DECIDED = 0.98  # probability without memory from which the present decides a reward
+_NUMBERS_AT_A_TIME = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +49,15 @@ class Attributions:
     """(rows,) step whose prediction and attention these are; the same step unless a tolerance is given."""
     reward: NDArray[np.float64]
     """(rows,)"""
+    evidence: NDArray[np.float32]
+    """(rows,) what looking back adds to the log-probability of the reward's class. Where it adds nothing, the model
+    infers the reward from what it did *not* find, and the row says little."""
     weights: NDArray[np.float32]
-    """Attention, row after row."""
+    """Credit, row after row."""
     offsets: NDArray[np.int64]
     """(rows + 1,) where the weights of each row begin."""
     rewards_seen: int
-    """Rewards of the kind asked for in the trajectories, predicted or not."""
+    """Rewards of the kind asked for that the present leaves open, predicted or not."""
     lengths: NDArray[np.int64] = field(repr=False)
     """(episodes,) steps of every episode of the trajectories."""
 
@@ -122,12 +130,13 @@ class Attributions:
 
     def _check(self) -> None:
         """ValueError unless the arrays fit each other."""
-        types = {"reward": np.float64, "weights": np.float32}
+        types = {"reward": np.float64, "weights": np.float32, "evidence": np.float32}
         for name, array in self._arrays().items():
             if array.ndim != 1 or array.dtype != types.get(name, np.int64):
                 raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
         rows = len(self)
-        if not len(self.step) == len(self.predicted_at) == len(self.reward) == len(self.offsets) - 1 == rows:
+        columns = self.step, self.predicted_at, self.reward, self.evidence, self.offsets[1:]
+        if any(len(column) != rows for column in columns):
             raise ValueError("its arrays are of different lengths")
         if self.offsets[0] != 0 or self.offsets[-1] != len(self.weights) or (np.diff(self.offsets) < 1).any():
             raise ValueError("its offsets do not fit its weights")
@@ -143,47 +152,54 @@ class Attributions:
 @torch.no_grad()
 def attribute(
     model: RewardPredictor,
+    present: Present,
+    classes: RewardClasses,
     data: "Trajectories",
     device: torch.device,
     rewards: str = "all",
     tolerance: int = 0,
     tick: Tick = lambda *_: None,
-    needing_past: bool = False,
+    decided: bool = False,
+    readout: str = "attention",
 ) -> Attributions:
-    """Attention rows of correctly predicted rewards. Only those rows are computed.
+    """Credit for rewards that are predicted correctly. Only their rows are computed.
 
-    With ``needing_past``, those that are predicted without any attention to earlier steps are left out.
+    Rewards that the present decides are left out, unless ``decided``.
     """
     if rewards not in KINDS:
         raise ValueError(f"rewards must be one of {sorted(KINDS)}, got {rewards!r}")
+    if readout not in READOUTS:
+        raise ValueError(f"readout must be one of {', '.join(READOUTS)}, got {readout!r}")
     if tolerance < 0:
         raise ValueError(f"tolerance must not be negative, got {tolerance}")
     model.eval()
-    tokens = Tokens.of(data)
+    tokens = Tokens.of(data, classes)
     table = _encode_table(model, tokens, device)
-    signs = np.sign(tokens.rewards).astype(np.int64)
-    wanted = np.flatnonzero(np.isin(signs, KINDS[rewards]))  # flat steps
-    episodes = np.searchsorted(tokens.offsets, wanted, side="right") - 1
+    wanted = np.isin(np.sign(np.asarray(data.rewards)), KINDS[rewards])
+    wanted[tokens.offsets[:-1]] = False  # a first step has no past
+    if not decided:
+        said = present.probabilities(tokens, np.full(len(tokens), -1), device)
+        wanted &= said[np.arange(len(said)), tokens.classes] < _DECIDED
+    steps = np.flatnonzero(wanted)
+    episodes = np.searchsorted(tokens.offsets, steps, side="right") - 1
     parts: list[tuple[Any, ...]] = []
     for first, last in _blocks(episodes, tokens.lengths):
-        parts.append(
-            _rows(
-                model, tokens, table, wanted[first:last], episodes[first:last], signs, tolerance, needing_past, device
-            )
-        )
-        tick("", last, len(wanted))
+        part = slice(first, last)
+        parts.append(_rows(model, tokens, table, steps[part], episodes[part], tolerance, readout, device))
+        tick("", last, len(steps))
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else _nothing()
-    episode, step, predicted_at, sizes, weights = joined
+    episode, step, predicted_at, sizes, evidence, weights = joined
     if not np.isfinite(weights).all():
         raise ValueError("the model's attention is not finite: its weights are damaged or too large; fit it again")
     return Attributions(
         episode=episode,
         step=step,
         predicted_at=predicted_at,
-        reward=tokens.rewards[tokens.offsets[episode] + step].astype(np.float64),
+        reward=np.asarray(data.rewards)[tokens.offsets[episode] + step].astype(np.float64),
+        evidence=evidence,
         weights=weights,
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        rewards_seen=len(wanted),
+        rewards_seen=len(steps),
         lengths=tokens.lengths,
     )
 
@@ -209,15 +225,8 @@ def _encode_table(model: RewardPredictor, tokens: Tokens, device: torch.device) 
     """All distinct tokens encoded once, if there is a table."""
     if tokens.ids is None:
         return None
-    count = int(tokens.ids.max()) + 1
-    parts = []
-    for first in range(0, count, _TOKENS_AT_A_TIME):
-        observations, actions = (
-            map_nest(lambda a: as_tensor(np.asarray(a[first : first + _TOKENS_AT_A_TIME])).to(device), nest)  # noqa: B023
-            for nest in (tokens.observations, tokens.actions)
-        )
-        parts.append(model.project(model.encode(observations, actions, Dropout(None))))
-    return torch.cat(parts)
+    parts = [slice(first, first + _TOKENS_AT_A_TIME) for first in range(0, len(tokens.first), _TOKENS_AT_A_TIME)]
+    return torch.cat([model.prepare(model.encode(tokens.table(device, part), Dropout(None))) for part in parts])
 
 
 def _rows(
@@ -226,12 +235,11 @@ def _rows(
     table: Tensor | None,
     wanted: NDArray[np.int64],
     episodes: NDArray[np.int64],
-    signs: NDArray[np.int64],
     tolerance: int,
-    needing_past: bool,
+    readout: str,
     device: torch.device,
 ) -> tuple[Any, ...]:
-    """(episode, step, predicted_at, row size, weights) of the correctly predicted among some rewards."""
+    """(episode, step, predicted_at, row size, evidence, weights) of the correctly predicted among some rewards."""
     distinct, local = np.unique(episodes, return_inverse=True)
     lengths = tokens.lengths[distinct]
     steps = wanted - tokens.offsets[episodes]
@@ -243,23 +251,50 @@ def _rows(
     times[local, slot] = np.clip(steps[:, None] + shifts, 0, lengths[local][:, None] - 1)
     index, encoded = _index(model, tokens, table, distinct, device)
     asked = torch.from_numpy(times.reshape(len(distinct), -1)).to(device)
-    prediction = model.predict_rows(encoded, index, asked)
-
-    def right(logits: Tensor) -> NDArray[np.bool_]:
-        """(rewards, shifts) whether the sign of each reward is predicted at these steps."""
-        predicted = logits.argmax(-1).cpu().numpy().reshape(times.shape) - 1
-        return np.asarray(predicted[local, slot] == signs[wanted][:, None])
-
-    correct = right(prediction.logits)
-    if needing_past:
-        correct[right(model.predict_alone(encoded, index, asked)).any(1)] = False
+    prediction, row_x, value = model.predict_rows(encoded, index, asked)
+    predicted = prediction.logits.argmax(-1).cpu().numpy().reshape(times.shape)
+    correct = predicted[local, slot] == tokens.classes[wanted][:, None]  # (rewards, shifts)
     hits = np.flatnonzero(correct.any(1))
-    chosen = correct[hits].argmax(1)
-    at = times[local[hits], slot[hits], chosen]
-    rows = prediction.attention.cpu().numpy()[local[hits], slot[hits] * len(shifts) + chosen]  # (hits, time)
+    shift = correct[hits].argmax(1)
+    at = times[local[hits], slot[hits], shift]
+    where = torch.from_numpy(local[hits]).to(device), torch.from_numpy(slot[hits] * len(shifts) + shift).to(device)
+    classes = torch.from_numpy(tokens.classes[wanted[hits]].astype(np.int64)).to(device)[:, None]
+    row_x, scores = row_x[where], prediction.scores[where]
+    with_past, alone = (
+        logits.log_softmax(-1).gather(1, classes)[:, 0]
+        for logits in (prediction.logits[where], model.predict_alone(row_x))
+    )
+    rows = over_steps(scores)
+    if readout != "attention":
+        rows = _other_readout(model, readout, row_x, prediction.weights[where], value, where[0], classes[:, 0], rows)
     sizes = at + 1
-    weights = rows[np.arange(rows.shape[1]) < sizes[:, None]]
-    return episodes[hits], steps[hits], at, sizes, weights
+    weights = rows.cpu().numpy()[np.arange(rows.shape[1]) < sizes[:, None]]
+    return episodes[hits], steps[hits], at, sizes, (with_past - alone).cpu().numpy(), weights
+
+
+def _other_readout(
+    model: RewardPredictor,
+    readout: str,
+    row_x: Tensor,
+    weights: Tensor,
+    value: Tensor,
+    episode: Tensor,
+    classes: Tensor,
+    attention: Tensor,
+) -> Tensor:
+    """(rows, key) credit that is not attention alone; a row for which it is 0 everywhere keeps its attention."""
+    if readout == "attention x value":
+        credit = weights[:, 1:] * value.norm(dim=-1)[episode]
+    else:
+        size = max(1, _NUMBERS_AT_A_TIME // (value.shape[1] * value.shape[2]))
+        parts = [
+            model.leave_one_out(row_x[part], weights[part], value[episode[part]], classes[part])
+            for part in torch.arange(len(row_x), device=row_x.device).split(size)
+        ]
+        credit = torch.cat([*parts, attention[:0]]).clamp(min=0)
+    credit = credit * (attention > 0)
+    total = credit.sum(1, keepdim=True)
+    return torch.where(total > 0, credit / total.clamp(min=1e-30), attention)
 
 
 def _index(
@@ -267,7 +302,7 @@ def _index(
 ) -> tuple[Tensor, Tensor]:
     if table is None or tokens.ids is None:
         batch = tokens.batch(episodes, device)
-        return batch.index, model.project(model.encode(batch.observations, batch.actions, Dropout(None)))
+        return batch.index, model.prepare(model.encode(batch.rows, Dropout(None)))
     lengths = tokens.lengths[episodes]
     times = np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
     ids = tokens.ids[tokens.offsets[episodes][:, None] + times]
@@ -275,4 +310,4 @@ def _index(
 
 
 def _nothing() -> list[NDArray[Any]]:
-    return [*(np.zeros(0, np.int64) for _ in range(4)), np.zeros(0, np.float32)]
+    return [*(np.zeros(0, np.int64) for _ in range(4)), np.zeros(0, np.float32), np.zeros(0, np.float32)]

@@ -1,116 +1,180 @@
 """What data and a fit must be able to show before attention is called credit, and the words for when they cannot.
 
-Warnings are given one call below ``Fitting.run``, so that they point at the line that called ``fit``.
+Warnings are given one call below ``Fitting.run``, or two, so that they point at the line that called ``fit``.
 """
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.credit.measures import CLASS_NAMES, Confusion
-from secret_rl.credit.options import CLASSES
+from secret_rl.credit.classes import RewardClasses
+from secret_rl.credit.measures import Confusion
 from secret_rl.files import finite_number, plain, whole_number
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
-_LITTLE_GAIN = 0.02
+Verdict = Literal["credit", "not learned", "past not needed"]
+_SURE = 3.0  # standard errors by which the past must help
+_LEAST_GAIN = 0.03
+_OF_POOLED = 0.7  # what a pooled past gains, attention must gain so much of
+_DECIDED = 0.9  # mean probability of the true class from which the present decides it
+_MOST_MISSED = 0.25  # gain that must be out of the question before the past is not needed
+MIN_EPISODES = 10
 
 
-class CollapseWarning(UserWarning):
-    """A reward class is never predicted: the attention is not credit."""
+class NotLearnedWarning(UserWarning):
+    """The past may decide rewards, but the model has not learned how: the attention is not credit."""
 
 
-class NoHistoryWarning(UserWarning):
-    """The past does not help to predict rewards: the attention is not credit."""
+class PastNotNeededWarning(UserWarning):
+    """The present decides rewards as well as the past does: there is no credit to assign."""
 
 
 class RewardBalanceWarning(UserWarning):
-    """Rewards of one sign are missing from the data."""
+    """Rewards of some class are missing where they are needed."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better held-out rewards are predicted than the present allows, where it leaves them open."""
+
+    share: float
+    """Of the uncertainty that the present leaves, the share that is removed; at most 1."""
+    error: float
+    """The standard error of the share, over episodes."""
+
+    @classmethod
+    def of(
+        cls,
+        said: NDArray[np.float32],
+        guess: NDArray[np.float32],
+        weights: NDArray[np.float32],
+        lengths: NDArray[np.int64],
+    ) -> "Gain":
+        """From log-probabilities (steps,) with the past and by the best guess without it, and weights of the steps."""
+        starts = np.cumsum(lengths) - lengths
+        gained = np.add.reduceat(weights * (said - guess).astype(np.float64), starts)
+        open_ = float((weights * -guess.astype(np.float64)).sum())
+        if not open_ > 0:
+            return cls(0.0, 0.0)
+        n = len(gained)
+        return cls(float(gained.sum()) / open_, float(gained.std()) * n**0.5 / open_)
+
+    @property
+    def highest(self) -> float:
+        """What it may be at most, with 95 % confidence."""
+        return self.share + 2 * self.error
+
+    @property
+    def sure(self) -> bool:
+        """Whether the past helps, beyond chance."""
+        return self.share >= _LEAST_GAIN and self.share > _SURE * self.error
 
 
 @dataclass(frozen=True)
 class FitReport:
     """What fitting found out."""
 
-    class_counts: dict[str, int]
-    """Steps by the sign of their reward."""
-    class_weights: tuple[float, float, float]
-    """w(-1), w(0), w(1) of the loss."""
+    classes: RewardClasses
+    class_counts: tuple[int, ...]
+    """Steps of each class of reward."""
+    verdict: Verdict
+    """"credit": the past decides rewards, and the model uses it. "not learned": the past may decide, but the model has
+    not learned how. "past not needed": the present tells as much."""
+    gain: Gain
+    """Of the model."""
+    pooled_gain: Gain | None
+    """Of a predictor that pools the past; None where the model's gain left no doubt."""
+    decided: tuple[float, ...]
+    """Of each class, the mean probability that the present gives it where it occurs, held out."""
+    uncertain: float
+    """Rewards that the present leaves open in the data: the sum of its errors."""
+    calibration_error: float
+    """Of the predictor without memory, held out."""
     validation: Confusion
     """Predictions on held-out trajectories."""
-    memoryless: Confusion
-    """The same without access to earlier steps."""
     steps: int
-    """Updates of the attempt that was kept."""
-    attempts: int
-    """Initialisations that were tried."""
+    """Updates up to the weights that were kept."""
     seconds: float
     curve: tuple[dict[str, Any], ...] = ()
-    """Training and validation loss and accuracy along the way."""
-    weight_search: tuple[dict[str, float], ...] = ()
-    """Of what is wrong without the past, the share that it puts right, with each w(0) that was tried."""
-
-    @property
-    def collapsed(self) -> bool:
-        """Whether a class that is present is never predicted."""
-        return bool(self.validation.never_predicted)
-
-    @property
-    def uses_past(self) -> bool:
-        """Whether the past helps to predict rewards; where it does not, attention is not credit."""
-        return self.history_gain >= _LITTLE_GAIN
+    """Loss and gain along the way."""
 
     @property
     def history_gain(self) -> float:
-        """How much the past improves the mean accuracy over classes."""
-        return self.validation.balanced_accuracy - self.memoryless.balanced_accuracy
+        """Of the uncertainty that the present leaves about held-out rewards, the share that the past removes."""
+        return self.gain.share
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
         return {
-            "class_counts": self.class_counts,
-            "class_weights": list(self.class_weights),
+            "classes": self.classes.to_json(),
+            "class_counts": list(self.class_counts),
+            "verdict": self.verdict,
+            "gain": vars(self.gain),
+            "pooled_gain": None if self.pooled_gain is None else vars(self.pooled_gain),
+            "decided": list(self.decided),
+            "uncertain": self.uncertain,
+            "calibration_error": self.calibration_error,
             "validation": self.validation.to_json(),
-            "memoryless": self.memoryless.to_json(),
-            "history_gain": self.history_gain,
-            "collapsed": self.collapsed,
             "steps": self.steps,
-            "attempts": self.attempts,
             "seconds": round(self.seconds, 2),
             "curve": plain(self.curve),
-            "weight_search": list(self.weight_search),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "FitReport":
         """The inverse of ``to_json``, of any JSON: ValueError, TypeError or KeyError where it is not a report."""
-        negative, zero, positive = map(finite_number, data["class_weights"])
-        return cls(
-            class_counts={name: whole_number(data["class_counts"][name], high=2**62) for name in CLASS_NAMES},
-            class_weights=(negative, zero, positive),
+        if data["verdict"] not in get_args(Verdict):
+            raise ValueError(f"the verdict is {data['verdict']!r}")
+        classes = RewardClasses.from_json(data["classes"])
+        report = cls(
+            classes=classes,
+            class_counts=tuple(whole_number(count, high=2**62) for count in data["class_counts"]),
+            verdict=data["verdict"],
+            gain=_gain(data["gain"]),
+            pooled_gain=None if data["pooled_gain"] is None else _gain(data["pooled_gain"]),
+            decided=tuple(map(finite_number, data["decided"])),
+            uncertain=finite_number(data["uncertain"]),
+            calibration_error=finite_number(data["calibration_error"]),
             validation=Confusion.from_json(data["validation"]),
-            memoryless=Confusion.from_json(data["memoryless"]),
             steps=whole_number(data["steps"]),
-            attempts=whole_number(data["attempts"]),
             seconds=finite_number(data["seconds"]),
             curve=tuple(_numbers(entry) for entry in data["curve"]),
-            weight_search=tuple(_numbers(entry) for entry in data["weight_search"]),
         )
+        if not len(report.class_counts) == len(report.decided) == len(report.validation.counts) == len(classes):
+            raise ValueError(f"it has {len(classes)} classes of reward, but not as many numbers about them")
+        return report
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{count:,} {name}" for name, count in self.class_counts.items())
+        counts = ", ".join(
+            f"{count:,} of {name}" for name, count in zip(self.classes.names, self.class_counts, strict=True)
+        )
         rows = [
+            f"verdict       {self.verdict}",
             f"rewards       {counts}",
-            f"accuracy      {self.validation}  (per class, held-out trajectories)",
-            f"without past  {self.memoryless}  history gain {self.history_gain:+.3f}",
-            f"weights       w(-1), w(0), w(+1) = {', '.join(f'{w:.3g}' for w in self.class_weights)}",
-            f"training      {self.steps:,} updates, {self.attempts} attempt(s), {self.seconds:.0f} s",
+            f"present       leaves {self.uncertain:,.0f} of them open",
+            f"past          removes {self.gain.share:.1%} of what is open (held-out trajectories)",
+            f"accuracy      {self._accuracy()}",
+            f"training      {self.steps:,} updates, {self.seconds:.0f} s",
         ]
         return "\n".join(rows)
+
+    def _accuracy(self) -> str:
+        return ", ".join(
+            f"{value:.3f} of {name}"
+            for name, value, here in zip(
+                self.classes.names, self.validation.accuracy, self.validation.present, strict=True
+            )
+            if here
+        )
+
+
+def _gain(data: Any) -> Gain:
+    return Gain(finite_number(data["share"]), finite_number(data["error"]))
 
 
 def _numbers(entry: Any) -> dict[str, Any]:
@@ -121,8 +185,22 @@ def _numbers(entry: Any) -> dict[str, Any]:
     return dict(entry)
 
 
-def check_rewards(data: "Trajectories") -> NDArray[np.int64]:
-    """(class,) steps by the sign of their reward; refuses data that credit cannot be learned from."""
+def judge(gain: Gain, pooled: Gain | None, decided: NDArray[np.float64], few_pairs: bool) -> Verdict:
+    """The verdict on a fit; ``decided`` (class,) are those of the classes that are held out.
+
+    Chance and a past that is too hard to learn from look alike. Where the data hold ``few_pairs`` of observation and
+    action, and enough rewards to rule out a larger gain, a past that decided them would have been found.
+    """
+    if gain.sure and (pooled is None or not pooled.sure or gain.share >= _OF_POOLED * pooled.share):
+        return "credit"
+    if pooled is not None and pooled.sure:
+        return "not learned"
+    ruled_out = few_pairs and all(found.highest < _MOST_MISSED for found in (gain, pooled) if found is not None)
+    return "past not needed" if ruled_out or (decided >= _DECIDED).all() else "not learned"
+
+
+def check_rewards(data: "Trajectories") -> None:
+    """Refuse data that credit cannot be learned from."""
     rewards = np.asarray(data.rewards)
     bad = np.flatnonzero(~np.isfinite(rewards))
     if len(bad):
@@ -131,62 +209,50 @@ def check_rewards(data: "Trajectories") -> NDArray[np.int64]:
             f"the reward of step {bad[0] - data.offsets[episode]} of episode {episode} is {rewards[bad[0]]}, one of "
             f"{len(bad):,} that are not finite: drop these episodes or repair the rewards"
         )
-    counts = np.bincount(np.sign(rewards).astype(np.int64) + 1, minlength=3)
-    if counts[0] + counts[2] == 0:
+    if not rewards.any():
         raise ValueError(
             f"no reward in {len(data):,} trajectories ({data.steps:,} steps): there is nothing to assign "
             "credit for; collect with a policy that meets rewards, or with success_share"
         )
-    if len(data) < 10:
-        raise ValueError(f"{len(data)} trajectories are too few to fit and validate on: give at least 10")
-    for index, name in ((2, "positive"), (0, "negative")):
-        if counts[index] == 0:
-            warnings.warn(
-                f"no {name} reward in {len(data):,} trajectories: credit for {name} rewards cannot be learned",
-                RewardBalanceWarning,
-                stacklevel=4,
-            )
-    return counts
+    if len(data) < MIN_EPISODES:
+        raise ValueError(f"{len(data)} trajectories are too few to fit and validate on: give at least {MIN_EPISODES}")
 
 
-def check_held_out(counts: NDArray[np.int64], data: "Trajectories", rows: NDArray[np.int64]) -> None:
-    """Warn where the held-out steps ``rows`` hold no reward of a sign that the data has."""
-    signs = np.sign(np.asarray(data.rewards)[rows])
-    for index, name in ((2, "positive"), (0, "negative")):
-        if counts[index] and not (signs == CLASSES[index]).any():
+def check_held_out(classes: RewardClasses, all_counts: NDArray[np.int64], held_out: NDArray[np.int64]) -> None:
+    """Warn where no reward of a class that the data has is held out."""
+    for name, count, here in zip(classes.names, all_counts.tolist(), held_out.tolist(), strict=True):
+        if count and not here:
             warnings.warn(
-                f"none of the {counts[index]:,} {name} rewards is among the {len(rows):,} "
-                "steps held out: nothing tells whether they are predicted; give more trajectories or a "
-                "larger validation share",
+                f"none of the {count:,} rewards of {name} is held out: nothing tells whether they are predicted; give "
+                "more trajectories or a larger validation share",
                 RewardBalanceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
 def warn_of(report: FitReport, trajectories: int) -> None:
     """Warn where a fit gives no reason to call its attention credit."""
-    if report.collapsed:
-        missing = [CLASS_NAMES[CLASSES.index(sign)] for sign in report.validation.never_predicted]
-        count = report.class_counts[missing[0]]
-        share = count / max(trajectories, 1)
-        advice = (
-            "collect with success_share=0.05 or more"
-            if missing[0] == "positive" and share < 0.05
-            else "give more trajectories or more steps"
+    if report.verdict == "past not needed":
+        why = (
+            "every reward is the same"
+            if len(report.classes) == 1
+            else "the current observation and action predict rewards as well as the whole past does"
         )
         warnings.warn(
-            f"{' and '.join(missing)} rewards are never predicted after {report.attempts} attempts: "
-            f"their attention is not credit. {count:,} {missing[0]} rewards in {trajectories:,} trajectories; "
-            f"{advice}",
-            CollapseWarning,
+            f"past not needed: {why}, so there is no credit to assign. If it should be needed, hide "
+            "what gives rewards away (secret_rl.views crops, masks or drops parts of observations), and use data that "
+            "holds failures as well as successes",
+            PastNotNeededWarning,
             stacklevel=4,
         )
-    elif not report.uses_past:
+    elif report.verdict == "not learned":
+        pooled = report.pooled_gain
+        seen = f", though even a pooled past removes {pooled.share:.0%}" if pooled and pooled.sure else ""
         warnings.warn(
-            f"the past improves the predictions by {report.history_gain:+.3f} only (with {report.validation}, "
-            f"without {report.memoryless}): the current observation and action give the reward away, so attention "
-            "is not credit. Hide what gives it away (secret_rl.views crops, masks or drops parts of observations), "
-            "and use data that holds failures as well as successes",
-            NoHistoryWarning,
+            f"not learned: the present leaves about {report.uncertain:,.0f} rewards of {trajectories:,} trajectories "
+            f"open, and the model's past removes {report.gain.share:.0%} of that{seen}: its attention is not credit. "
+            "Give more updates (steps=...), or more trajectories: tasks of which a few hundred rewards are open "
+            "have been learned from 2,500 trajectories",
+            NotLearnedWarning,
             stacklevel=4,
         )

@@ -19,6 +19,7 @@ _ALIGNED = 8  # the matrix units of a GPU want rows of a multiple of so many num
 _COLOURS = 3  # channels of a picture in colour
 _MOST_SPACES = 1_000
 _LARGE_IMAGE = 12  # sides from here on are halved by each convolution
+_MOST_LEVELS = 16  # whole numbers up to this in a picture are kinds of things, not shades
 
 
 def observation_encoder(spec: Spec, units: int, filters: tuple[int, ...]) -> nn.Module:
@@ -29,9 +30,28 @@ def observation_encoder(spec: Spec, units: int, filters: tuple[int, ...]) -> nn.
         return JoinedEncoder(parts, units, filters)
     if kind == "Discrete":
         return nn.Sequential(Ordinal(spec["start"]), nn.Embedding(spec["n"], units), nn.ReLU())
-    if kind == "Box" and len(spec["shape"]) in (2, 3) and min(spec["shape"][:2]) >= 3:
+    if _is_image(spec):
         return ImageEncoder(spec, units, filters)
     return nn.Sequential(Flat(spec), nn.Linear(flat_size(spec), units), nn.ReLU())
+
+
+def _is_image(spec: Spec) -> bool:
+    return spec["type"] == "Box" and len(spec["shape"]) in (2, 3) and min(spec["shape"][:2]) >= 3
+
+
+def with_levels(spec: dict[str, Any], rows: Any) -> dict[str, Any]:
+    """A space with the number of ``levels`` of its pictures, where some rows of data hold few whole numbers only.
+
+    Grid worlds number kinds of things: 5 for a key, 6 for a ball. As shades of grey they would look the same.
+    """
+    kind = spec["type"]
+    if kind == "Dict":
+        return {**spec, "spaces": [[key, with_levels(part, rows[key])] for key, part in spec["spaces"]]}
+    if kind == "Tuple":
+        return {**spec, "spaces": [with_levels(part, row) for part, row in zip(spec["spaces"], rows, strict=True)]}
+    if not _is_image(spec) or rows.dtype.kind not in "iu" or rows.min() < 0 or not 2 <= rows.max() < _MOST_LEVELS:
+        return spec
+    return {**spec, "levels": int(rows.max()) + 1}
 
 
 def flat_size(spec: Spec) -> int:
@@ -57,7 +77,7 @@ def check_spec(spec: Any) -> int:
         count = sum(check_spec(part[1] if kind == "Dict" else part) for part in spec["spaces"])
     else:
         sizes = {"Box": "shape", "Discrete": "n", "MultiDiscrete": "nvec", "MultiBinary": "n"}[kind]
-        for size in _flat_list(spec[sizes]):
+        for size in [*_flat_list(spec[sizes]), spec.get("levels", 0)]:
             whole_number(size)
         for start in _flat_list(spec.get("start", 0)):
             whole_number(start, -(2**62), 2**62)
@@ -137,7 +157,10 @@ class Ordinal(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """3x3 convolutions and a dense layer. A convolution that covers the whole picture is one matrix product."""
+    """3x3 convolutions and a dense layer. A convolution that covers the whole picture is one matrix product.
+
+    Each kind of thing (``levels``) has a channel of its own.
+    """
 
     def __init__(self, spec: Spec, units: int, filters: tuple[int, ...]) -> None:
         super().__init__()
@@ -146,6 +169,9 @@ class ImageEncoder(nn.Module):
         self.channels = shape[2] if len(shape) == 3 else 1
         high = spec["high"]
         self.scale = 1 / high if isinstance(high, int | float) and high > 1 and spec["dtype"] == "uint8" else 1.0
+        self.levels = int(spec.get("levels", 0))
+        if self.levels:
+            self.channels *= self.levels
         self.is_product = (self.height, self.width) == (3, 3) and len(filters) == 1
         if self.is_product:
             self.convolutions: nn.Module = nn.Linear(9 * self.channels, filters[0])
@@ -165,10 +191,14 @@ class ImageEncoder(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(rows, height, width[, channels]) -> (rows, units)"""
-        if self.training and rows.is_cuda and rows.dtype == torch.uint8 and not self.is_product:
+        if self.training and rows.is_cuda and rows.dtype == torch.uint8 and not (self.is_product or self.levels):
             with torch.autocast("cuda", torch.bfloat16):
                 return torch.relu(self.dense(self.by_products(rows))).float()
-        pictures = rows.float() * self.scale
+        if self.levels:
+            kinds = rows.reshape(len(rows), self.height, self.width, -1, 1).clamp(0, self.levels - 1)
+            pictures = (kinds == torch.arange(self.levels, device=rows.device, dtype=rows.dtype)).float()
+        else:
+            pictures = rows.float() * self.scale
         if self.is_product:
             features = torch.relu(self.convolutions(pictures.reshape(len(rows), -1)))
         else:
@@ -216,7 +246,11 @@ class JoinedEncoder(nn.Module):
 
 def has_colours(module: nn.Module) -> bool:
     """Whether an observation encoder reads pictures of three colours."""
-    return any(isinstance(part, ImageEncoder) and part.channels == _COLOURS for part in module.modules())
+    return any(_is_coloured(part) for part in module.modules())
+
+
+def _is_coloured(module: nn.Module) -> bool:
+    return isinstance(module, ImageEncoder) and not module.levels and module.channels == _COLOURS
 
 
 def recoloured(module: nn.Module, rows: Any, generator: torch.Generator) -> Any:
@@ -228,7 +262,7 @@ def recoloured(module: nn.Module, rows: Any, generator: torch.Generator) -> Any:
 def _reordered(module: nn.Module, rows: Any, order: Tensor) -> Any:
     if isinstance(module, JoinedEncoder):
         return {k: _reordered(part, rows[k], order) for k, part in zip(module.keys, module.encoders, strict=True)}
-    return rows[..., order] if isinstance(module, ImageEncoder) and module.channels == _COLOURS else rows
+    return rows[..., order] if _is_coloured(module) else rows
 
 
 def standardise(module: nn.Module, rows: Any) -> None:

@@ -1,32 +1,27 @@
-"""Fitting the reward predictor so that it never silently fails."""
+"""Fitting the reward predictor to what the present leaves open, and judging what came of it."""
 
 import math
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from zlib import crc32
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from secret_rl.credit.checkpoint import Checkpoint
-from secret_rl.credit.diagnosis import FitReport, check_held_out, check_rewards, warn_of
-from secret_rl.credit.encoders import Spec, standardise
-from secret_rl.credit.measures import CLASS_NAMES, Confusion
-from secret_rl.credit.memoryless import best_without_past
-from secret_rl.credit.model import RewardPredictor
-from secret_rl.credit.options import (
-    CLASS_WEIGHTS,
-    SEARCHED_ZERO_WEIGHTS,
-    ModelOptions,
-    TrainingOptions,
-    Weights,
-    to_json,
-)
+from secret_rl.credit.classes import RewardClasses
+from secret_rl.credit.diagnosis import FitReport, Gain, check_held_out, check_rewards, judge, warn_of
+from secret_rl.credit.encoders import Spec, has_colours, standardise
+from secret_rl.credit.memoryless import Present, Residual, calibration, drawing, fit_present, floored, folds_of
+from secret_rl.credit.model import RewardPredictor, StepEncoder
+from secret_rl.credit.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions, to_json
+from secret_rl.credit.probe import PooledPredictor
 from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
-from secret_rl.credit.training import Trainer
-from secret_rl.files import finite_number, plain, whole_number
+from secret_rl.credit.training import BYTES_PER_PAIR, Trainer
+from secret_rl.files import plain, whole_number
 from secret_rl.progress import Tick
 
 if TYPE_CHECKING:
@@ -34,23 +29,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TIE = 0.005  # shares of mistakes this close are alike: the later weights, whose attention is sharper, are kept
-_RELATIVE_TIE = 0.1  # or this close in proportion, where rewards of one sign stand out from many zeros
+_HALF = 0.5  # gain from which fewer steps are hidden
+_LEARNED, _MOST = 0.1, 0.9  # gains from which learning may come to rest, and need not be waited for so long
+_ALL = 0.97  # gain from which there is nothing left to wait for
 _LOWER = 0.02  # a loss that is lower by this share is progress
-_JUDGED_AT = 0.6  # share of the updates after which an attempt may stop early, or be given up as stuck
-_STUCK = 0.3  # share of what the memoryless predictor gets wrong that the past must put right
-_STUCK_LOOKS = 2  # looks without progress after which it is given up then
-_TRIAL_UPDATES, _TRIAL_BATCH = 800, 64
+_ALIKE = 0.02  # losses so close, relative to the guess, are alike: the later weights, whose attention is sharper, stay
+_COOL_AT = 0.55  # share of the updates after which the learning rate falls in any case
+_NO_DOUBT = 0.5  # gain from which no other predictor is asked
+_LOOKED_AT = 1_000  # held-out episodes that a look is taken at while training
+_NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
+_PROBE_UPDATES = 400
+_TIMED_UPDATES, _WITH_LOOKS = 3, 1.5  # looks at held-out data and the predictor without memory take time, too
 _STANDARDISE_ROWS = 10_000
 
 
-class _Outcome(NamedTuple):
-    """What one initialisation came to: predictions on held-out trajectories, and the weights that make them."""
+class Estimate(NamedTuple):
+    """What a fit will take at most."""
 
-    confusion: Confusion
-    tensors: dict[str, Tensor]
-    steps: int
-    weights: Weights
+    updates: int
+    batch_size: int
+    """Trajectories per update: fewer than asked for where long ones would not fit in memory."""
+    seconds: float
+    memory: int
+    """Bytes of one update, beside the data."""
+
+    def __str__(self) -> str:
+        return (
+            f"at most {self.updates:,} updates of {self.batch_size} trajectories, about {self.seconds:,.0f} s and "
+            f"{self.memory / 2**30:.1f} GiB"
+        )
 
 
 @dataclass
@@ -65,277 +72,280 @@ class Fitting:
     device: torch.device
     checkpoint: Checkpoint
     tick: Tick
+    weights: NDArray[Any] | None = None
+    """(steps,) of the user's own."""
     initial: dict[str, Tensor] | None = None
-    """Weights to begin with, instead of random ones."""
-    zero_weight: float | None = None
-    """w(0) where class weights are "auto", instead of a search."""
+    """Weights of the model to begin with, instead of random ones."""
+    classes: RewardClasses | None = None
+    """Classes of reward to begin with."""
     curve: list[dict[str, Any]] = field(default_factory=list)
-    search: list[dict[str, float]] = field(default_factory=list)
-    without_past: dict[Weights, Confusion] = field(default_factory=dict)
 
-    def run(self) -> tuple[RewardPredictor, FitReport]:
-        """Fit, restarting where a class is never predicted; say so if that does not help.
+    def run(self) -> tuple[RewardPredictor, Present, FitReport]:
+        """Fit, and say so where nothing came of it.
 
         What comes of it stays in the checkpoint, too: whoever saves it elsewhere discards that.
         """
         started = time.perf_counter()
-        counts = check_rewards(self.data)
+        check_rewards(self.data)
+        times = np.arange(self.data.steps) - np.repeat(self.data.offsets[:-1], self.data.lengths)
+        self.reward_classes = self.classes or RewardClasses.of(np.asarray(self.data.rewards), times)
+        if self.options.recolour and not has_colours(self._new_model().encoder.observation_encoder):
+            raise ValueError(
+                "recolour=True needs pictures of three colours, (height, width, 3), and these observations hold none: "
+                "leave it out"
+            )
         if "report" in self.checkpoint.state:
             with self.checkpoint.reading():
                 report = FitReport.from_json(self.checkpoint.state["report"])
-                model = self._model_of(_required(self._best_so_far()))
+                model = self._new_model()
+                model.load_state_dict(_required(self.checkpoint.load("best")))
+                present = self._new_present()
+                present.load_state_dict(_required(self.checkpoint.load("present")))
             warn_of(report, len(self.data))
-            return model, report
-        self._both_signs = bool(counts[0] and counts[2])
-        self.tokens = Tokens.of(self.data).near(self.device)
-        self.train_episodes, self.validation_episodes = self.data.split_indices(self.options.validation, seed=self.seed)
-        held_out = _rows_of(self.tokens, self.validation_episodes)
-        check_held_out(counts, self.data, held_out)
-        self._held_out_counts = np.bincount(np.sign(self.tokens.rewards[held_out]).astype(np.int64) + 1, minlength=3)
-        self.train_episodes = self.tokens.with_rare_repeated(self.train_episodes)
-        state = self.checkpoint.state
-        with self.checkpoint.reading():
-            self.curve, self.search = ([dict(entry) for entry in state.get(name, [])] for name in ("curve", "search"))
-            before = Weights(*map(finite_number, state["weights"])) if "weights" in state else None
-            attempt = whole_number(state.get("attempt", 0), high=self.options.restarts)
-            best = self._best_so_far()
-        weights = before or self._first_weights()
-        while True:
-            outcome = self._attempt(attempt, weights)
-            if best is None or self._mistakes(outcome.confusion, weights) < self._mistakes(best.confusion, weights):
-                best = outcome
-            attempt += 1
-            if not self._stuck(outcome.confusion, weights) or attempt > self.options.restarts:
-                break
-            if self.options.class_weights == "auto" and not self.search:
-                weights = self._searched(weights)  # perhaps it is not the initialisation that hinders
-            self.checkpoint.save(
-                {**self._base_state(weights), "attempt": attempt, **_overall(best)}, overall=best.tensors
-            )
-        report = FitReport(
-            class_counts={name: int(n) for name, n in zip(CLASS_NAMES, counts, strict=True)},
-            class_weights=best.weights,
-            validation=best.confusion,
-            memoryless=self._memoryless(best.weights),
-            steps=best.steps,
-            attempts=attempt,
-            seconds=time.perf_counter() - started,
-            curve=tuple(self.curve),
-            weight_search=tuple(self.search),
-        )
-        self.checkpoint.save({"report": report.to_json(), **_overall(best)}, overall=best.tensors)
+            return model, present, report
+        self._prepare()
+        open_ = float(self.residual.error[self._train_rows].sum())
+        model = self._new_model()
+        if len(self.reward_classes) > 1 and open_ >= _NOTHING_OPEN:
+            kept, step = self._train()
+            model.load_state_dict(kept)
+        else:
+            kept, step = _on_cpu(model), 0
+        report = self._judged(model.to(self.device), step, open_, started)
+        self.checkpoint.save({"report": report.to_json()}, best=kept)
         warn_of(report, len(self.data))
-        return self._model_of(best), report
+        return model, self.present, report
 
-    def _model_of(self, outcome: "_Outcome") -> RewardPredictor:
-        model = self._new_model(0)
-        model.load_state_dict(outcome.tensors)
-        return model
-
-    def _best_so_far(self) -> "_Outcome | None":
-        """The best of the attempts that ended before an interruption."""
-        tensors, state = self.checkpoint.load("overall"), self.checkpoint.state
-        if tensors is None:
-            return None
-        confusion = Confusion.from_json({"counts": state["overall_counts"]})
-        weights = Weights(*map(finite_number, state["overall_weights"]))
-        return _Outcome(confusion, tensors, whole_number(state["overall_steps"]), weights)
-
-    def _first_weights(self) -> Weights:
-        """The class weights to begin with.
-
-        Where a reward can be of either sign, telling the signs apart is what needs the past, and both have full
-        weight: the paper's w(0) is tried first. Where only one occurs, the "no" of the task is a zero, and the weight
-        of the zeros decides whether the past is consulted.
-        """
-        chosen = self.options.class_weights
-        if not isinstance(chosen, str):
-            return Weights(*chosen)
-        if chosen in CLASS_WEIGHTS:
-            return CLASS_WEIGHTS[chosen]
-        signs = np.sign(self.tokens.rewards[_rows_of(self.tokens, self.train_episodes)])
-        negative, positive = int((signs < 0).sum()), int((signs > 0).sum())
-        low, high = balanced_weights(negative, positive)
-        if self.zero_weight is not None:
-            return Weights(low, self.zero_weight, high)
-        weights = Weights(low, CLASS_WEIGHTS["paper"].zero, high)
-        return weights if negative and positive else self._searched(weights)
-
-    def _searched(self, weights: Weights) -> Weights:
-        """With the w(0) at which the past puts right most of what is wrong without it."""
-        for number, zero in enumerate(SEARCHED_ZERO_WEIGHTS):
-            self.tick(f"trying w(0) = {zero:g}", number, len(SEARCHED_ZERO_WEIGHTS))
-            self.search.append({"zero_weight": zero, "put_right": self._trial(weights._replace(zero=zero))})
-        return weights._replace(zero=max(self.search, key=lambda entry: entry["put_right"])["zero_weight"])
-
-    def _trial(self, weights: Weights) -> float:
-        """The share of mistakes that the past puts right after a short training with these weights."""
-        updates = min(_TRIAL_UPDATES, self.options.planned_steps(len(self.data)))
-        options = replace(
-            self.options, steps=updates, batch_size=min(_TRIAL_BATCH, self.options.batch_size), looking_cost=0.0
-        )
+    def estimate(self) -> Estimate:
+        """What it will take at most, from a few updates."""
+        check_rewards(self.data)
+        self.reward_classes = self.classes or RewardClasses.of(np.asarray(self.data.rewards))
+        tokens = Tokens.of(self.data, self.reward_classes).near(self.device)
+        longest_first = np.argsort(-tokens.lengths, kind="stable")[: self.options.batch_size]
         trainer = Trainer(
-            self._new_model(0), self.tokens, self.train_episodes, weights, options, self.seed, self.device
+            self._new_model(), tokens, longest_first, np.ones(len(longest_first)), self.options, self.seed, self.device
         )
-        trainer.train(updates)
-        alone = self._mistakes(self._memoryless(weights), weights)
-        return 1 - self._mistakes(trainer.evaluate(self.validation_episodes).confusion, weights) / max(alone, 1e-9)
+        trainer.train(1)
+        started = time.perf_counter()
+        trainer.train(_TIMED_UPDATES)
+        each = (time.perf_counter() - started) / _TIMED_UPDATES
+        longest = int(tokens.lengths.max())
+        units = 12 * 4 * self.model_options.units  # what is kept of each step for its gradient
+        memory = trainer.batch_size * longest * (longest * BYTES_PER_PAIR + units)
+        updates = self.options.planned_steps(len(self.data))
+        return Estimate(updates, trainer.batch_size, _WITH_LOOKS * each * updates, memory)
 
-    def _attempt(self, attempt: int, weights: Weights) -> "_Outcome":
-        """Train from one initialisation: the predictions and weights of the best look at the validation data."""
+    def _prepare(self) -> None:
+        """Split the data, ask the present, and weigh the steps."""
+        tokens = Tokens.of(self.data, self.reward_classes).near(self.device)
+        self.train_episodes, self.held_out = self.data.split_indices(self.options.validation, seed=self.seed)
+        folds = folds_of(len(self.data), self.train_episodes, self.seed)
+        self._train_rows = np.repeat(folds >= 0, tokens.lengths)
+        self.counts = np.bincount(tokens.classes, minlength=len(self.reward_classes))
+        held_out = np.bincount(tokens.classes[~self._train_rows], minlength=len(self.reward_classes))
+        check_held_out(self.reward_classes, self.counts, held_out)
+        self.present = self._new_present()
+        with self.checkpoint.reading():
+            known = self.checkpoint.load("present")
+            if known is not None:
+                self.present.load_state_dict(known)
+        self.present.to(self.device)
+        if known is None:
+            fit_present(self.present, tokens, folds, self.seed, self.device, self.tick)
+            self.checkpoint.save({}, present=_on_cpu(self.present))
+        probabilities = self.present.probabilities(tokens, folds, self.device)
+        self.residual = Residual.of(probabilities, tokens.classes)
+        self.calibration = calibration(probabilities[~self._train_rows], tokens.classes[~self._train_rows])
+        self.tokens, self.draw = self._weighted(tokens)
+        rng = np.random.default_rng([self.seed, 2])
+        self.looked_at = np.sort(rng.permutation(self.held_out)[:_LOOKED_AT])
+
+    def _weighted(self, tokens: Tokens) -> tuple[Tokens, NDArray[np.float64]]:
+        """Tokens with the weights of the loss, and how often each training episode is drawn."""
+        if self.weights is None and self.options.weights == "paper":
+            by_class = np.array([PAPER_WEIGHTS[sign + 1] for sign in self.reward_classes.signs])
+            printed = by_class[tokens.classes] / np.repeat(tokens.lengths, tokens.lengths)
+            return tokens.weighted(printed.astype(np.float32)), np.ones(len(self.train_episodes))
+        given = self.residual.error if self.weights is None else self.weights.astype(np.float32)
+        if self.weights is None:
+            given = floored(given, self._train_rows)
+        weights, draw = drawing(given, tokens.offsets)
+        return tokens.weighted(weights), draw[self.train_episodes]
+
+    def _train(self) -> tuple[dict[str, Tensor], int]:
+        """Train until learning comes to rest: the weights of the best look at held-out data, and their update."""
         options = replace(self.options, steps=self.options.planned_steps(len(self.data)))
-        assert options.steps is not None
         trainer = Trainer(
-            self._new_model(attempt), self.tokens, self.train_episodes, weights, options,
-            self.seed + 7919 * attempt, self.device,
-        )  # fmt: skip
-        fewest, kept, kept_counts, kept_step = math.inf, trainer.state(), np.zeros((3, 3), int), 0
-        mark, waited = (math.inf, math.inf), 0  # mistakes and loss when progress was last seen, and looks since
-        over = False
+            self._new_model(), self.tokens, self.train_episodes, self.draw, options, self.seed, self.device
+        )
+        best, kept, kept_step = math.inf, trainer.state(), 0
+        mark, waited = math.inf, 0  # the loss when progress was last seen, and looks since
         state = self.checkpoint.state
-        if state.get("in_attempt") == attempt:
+        if "step" in state:
             with self.checkpoint.reading():
                 # Training that has diverged goes on; what it keeps has not.
                 current = _required(self.checkpoint.load("current", finite=False))
-                trainer.restore(current, whole_number(state["step"], 1, options.steps))
-                kept = _required(self.checkpoint.load("best"))
-                if {name: value.shape for name, value in kept.items()} != {n: v.shape for n, v in current.items()}:
-                    raise ValueError("the best weights are not like the current ones")
-                kept_counts = Confusion.from_json({"counts": state["kept_counts"]}).counts
-                fewest, kept_step = float(state["fewest_mistakes"]), whole_number(state["kept_step"])
-                mark = float(state["mark"][0]), float(state["mark"][1])
-                waited, over = whole_number(state["waited"]), bool(state["over"])
-        while trainer.step < options.steps and not over:
-            loss = trainer.train(min(options.evaluate_every, options.steps - trainer.step))
-            evaluation = trainer.evaluate(self.validation_episodes)
-            mistakes = self._mistakes(evaluation.confusion, weights)
-            now = mistakes, evaluation.loss
-            mark, waited = (now, 0) if self._progressed(mark, now) else (mark, waited + 1)
-            fewest = min(fewest, mistakes)
-            if self._alike(mistakes, fewest):
-                kept, kept_counts, kept_step = trainer.state(), evaluation.confusion.counts, trainer.step
-            self.curve.append(
-                {
-                    "attempt": attempt,
-                    "step": trainer.step,
-                    "loss": loss,
-                    "validation_loss": evaluation.loss,
-                    **evaluation.confusion.to_json()["accuracy"],
-                }
-            )
-            if trainer.step >= _JUDGED_AT * options.steps:
-                stuck = self._stuck(Confusion(kept_counts), weights)
-                over = waited >= (min(options.patience, _STUCK_LOOKS) if stuck else options.patience)
-            self.tick(f"loss {loss:.4f}  accuracy {evaluation.confusion}", trainer.step, options.steps)
+                kept = _required(self.checkpoint.load("kept"))
+                if not (trainer.fits(current) and trainer.fits(kept)):
+                    raise ValueError("its weights are not those of such a model")
+                trainer.restore(current, whole_number(state["step"], 1, trainer.planned_steps))
+                if state["cooling"] is not None:
+                    first, last = (whole_number(n, 1, trainer.planned_steps) for n in state["cooling"])
+                    trainer.cooling_from, trainer.last_step = first, last
+                if state["half_learned_at"] is not None:
+                    trainer.half_learned_at = whole_number(state["half_learned_at"], 1, trainer.planned_steps)
+                best, mark = float(state["best"]), float(state["mark"])
+                kept_step, waited = whole_number(state["kept_step"]), whole_number(state["waited"])
+                self.curve = [dict(entry) for entry in state["curve"]]
+        while trainer.step < trainer.last_step:
+            train_loss = trainer.train(min(options.evaluate_every, trainer.last_step - trainer.step))
+            loss, gain = self._look(trainer)
+            mark, waited = (loss, 0) if loss < (1 - _LOWER) * mark else (mark, waited + 1)
+            best = min(best, loss)
+            if loss <= best + _ALIKE * self._guess_loss:
+                kept, kept_step = trainer.state(), trainer.step
+            if trainer.half_learned_at is None and gain >= _HALF:
+                trainer.half_learned_at = trainer.step
+            at_rest = gain >= _ALL or (gain >= _LEARNED and waited >= (1 if gain >= _MOST else 3) * options.patience)
+            if trainer.cooling_from is None and (at_rest or trainer.step >= _COOL_AT * trainer.planned_steps):
+                trainer.cool_down()
+            self.curve.append({"step": trainer.step, "loss": train_loss, "validation_loss": loss, "gain": gain})
+            self.tick(f"past removes {gain:.1%} of what is open", trainer.step, trainer.last_step)
             self.checkpoint.save(
                 {
-                    **self._base_state(weights),
-                    **{k: v for k, v in state.items() if k.startswith("overall")},
-                    "attempt": attempt,
-                    "in_attempt": attempt,
                     "step": trainer.step,
-                    "fewest_mistakes": repr(fewest),  # JSON has no infinity
-                    "kept_counts": kept_counts.tolist(),
+                    "half_learned_at": trainer.half_learned_at,
+                    "cooling": None if trainer.cooling_from is None else [trainer.cooling_from, trainer.last_step],
+                    "best": repr(best),  # JSON has no infinity
+                    "mark": repr(mark),
                     "kept_step": kept_step,
-                    "mark": [repr(float(number)) for number in mark],
                     "waited": waited,
-                    "over": over,
+                    "curve": plain(self.curve),
                 },
                 current=trainer.state(),
-                best=kept,
+                kept=kept,
             )
-        model = {name.removeprefix("model."): v for name, v in kept.items() if name.startswith("model.")}
-        return _Outcome(Confusion(kept_counts), model, kept_step, weights)
+        return {name.removeprefix("model."): v for name, v in kept.items() if name.startswith("model.")}, kept_step
 
-    def _stuck(self, confusion: Confusion, weights: Weights) -> bool:
-        """Whether a class is never predicted, or the past hardly helps: the plateaus that training starts on.
+    def _look(self, trainer: Trainer) -> tuple[float, float]:
+        """The weighted loss on held-out data, and the gain."""
+        said = trainer.evaluate(self.looked_at).log_probabilities
+        rows = rows_of(self.tokens, self.looked_at)
+        weights = self.residual.error[rows].astype(np.float64)
+        total = max(float(weights.sum()), 1e-9)
+        self._guess_loss = float(-(weights * self.residual.guess[rows]).sum()) / total
+        loss = float(-(weights * said).sum()) / total
+        return loss, 1 - loss / max(self._guess_loss, 1e-9)
 
-        It helps where it puts right enough mistakes in either way of counting them: with one sign, it may find rewards
-        that are missed without it, or tell zeros that look like rewards.
-        """
-        alone = self._memoryless(weights)
-        counted = (
-            (self._mistakes(confusion, weights), self._mistakes(alone, weights)),
-            (1 - confusion.balanced_accuracy, 1 - alone.balanced_accuracy),
+    def _judged(self, model: RewardPredictor, step: int, open_: float, started: float) -> FitReport:
+        """The report: what the past gains on held-out trajectories, against the present and a pooled past."""
+        from secret_rl.credit.training import evaluate
+
+        rows = rows_of(self.tokens, self.held_out)
+        found = evaluate(model, self.tokens, self.held_out, self.device)
+        gain = self._gain(found.log_probabilities, rows) if self.curve else Gain(0.0, 0.0)
+        pooled = None
+        if self.curve and gain.share < _NO_DOUBT:
+            pooled = self._pooled_gain(rows)
+        # A few updates, or ones that diverged, are no reason to believe that the past decides nothing.
+        enough = step > 0 and self.options.planned_steps(len(self.data)) >= _PROBE_UPDATES
+        classes, error = self.tokens.classes[rows], self.residual.error[rows]
+        counted = np.bincount(classes, minlength=len(self.reward_classes))
+        decided = 1 - np.bincount(classes, weights=error, minlength=len(counted)) / np.maximum(counted, 1)
+        return FitReport(
+            classes=self.reward_classes,
+            class_counts=tuple(self.counts.tolist()),
+            verdict=judge(gain, pooled, decided[counted > 0], enough and self.tokens.ids is not None),
+            gain=gain,
+            pooled_gain=pooled,
+            decided=tuple(decided.tolist()),
+            uncertain=open_ * int(self.tokens.offsets[-1]) / max(int(self._train_rows.sum()), 1),
+            calibration_error=self.calibration,
+            validation=found.confusion,
+            steps=step,
+            seconds=time.perf_counter() - started,
+            curve=tuple(self.curve),
         )
-        return bool(confusion.never_predicted) or all(mine > (1 - _STUCK) * without for mine, without in counted)
 
-    def _mistakes(self, confusion: Confusion, weights: Weights) -> float:
-        """The share of mistakes: the mean over classes, or where rewards have one sign, of all the weight of the loss.
+    def _gain(self, said: NDArray[np.float32], rows: NDArray[np.int64]) -> Gain:
+        lengths = self.tokens.lengths[self.held_out]
+        return Gain.of(said, self.residual.guess[rows], self.residual.error[rows], lengths)
 
-        With both signs, telling them apart is the task. With one, it is to tell rewards from zeros that look like
-        them: a mean over classes would hardly notice those few zeros.
+    def _pooled_gain(self, rows: NDArray[np.int64]) -> Gain:
+        """What a pooled past gains, at its best.
+
+        Where data hold few distinct steps, they are told apart by name: views that differ in one cell only would
+        hardly be otherwise.
         """
-        mass = self._held_out_counts * np.array(weights)
-        if self._both_signs or not mass.any():
-            return 1 - confusion.balanced_accuracy
-        return float((mass * (1 - np.nan_to_num(confusion.accuracy))).sum() / mass.sum())
-
-    def _alike(self, mistakes: float, fewest: float) -> bool:
-        """Whether a share of mistakes is hardly larger than the smallest."""
-        if self._both_signs:
-            return mistakes <= fewest + _TIE
-        return mistakes <= fewest * (1 + _RELATIVE_TIE)
-
-    def _progressed(self, mark: tuple[float, float], now: tuple[float, float]) -> bool:
-        """Whether mistakes and loss have become better since the mark was set: small steps add up to progress.
-
-        The mistakes of rewards that stand out from many zeros are few and go up and down: there, a falling loss is
-        progress, too.
-        """
-        better = not self._alike(mark[0], now[0])
-        return better if self._both_signs else better or now[1] < (1 - _LOWER) * mark[1]
-
-    def _memoryless(self, weights: Weights) -> Confusion:
-        """Predictions without access to earlier steps, of a model trained with these weights."""
-        if weights not in self.without_past:
-            self.without_past[weights] = best_without_past(
-                self._new_model(0), self.tokens, _rows_of(self.tokens, self.train_episodes),
-                _rows_of(self.tokens, self.validation_episodes), weights, self.options, self.seed, self.device,
-                self.tick,
-            )  # fmt: skip
-        return self.without_past[weights]
-
-    def _new_model(self, attempt: int) -> RewardPredictor:
+        named = self.tokens.named()
+        specs = self.specs if named is None else named.specs
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed((self.seed + 7919 * attempt) % 2**63)
-            model = RewardPredictor(*self.specs, self.model_options)
-        if not hasattr(self, "_example"):
-            rng = np.random.default_rng(self.seed)
-            rows = np.sort(rng.choice(self.data.steps, min(self.data.steps, _STANDARDISE_ROWS), replace=False))
-            self._example = tuple(
-                map_nest(lambda array: as_tensor(np.asarray(array[rows])), nest)
-                for nest in (self.data.observations, self.data.actions)
-            )
+            torch.manual_seed(self.seed % 2**63)
+            model = PooledPredictor(*specs, len(self.reward_classes), self.model_options)
+        if named is None:
+            self._standardise(model.encoder)
+        updates = min(_PROBE_UPDATES, self.options.planned_steps(len(self.data)))
+        options = replace(self.options, steps=updates, looking_cost=0.0)
+        tokens = self.tokens if named is None else named.tokens
+        trainer = Trainer(model, tokens, self.train_episodes, self.draw, options, self.seed, self.device)
+        best, lowest = Gain(0.0, 0.0), math.inf
+        while trainer.step < updates:
+            if trainer.cooling_from is None and trainer.step >= 0.6 * updates:
+                trainer.cool_down()
+            trainer.train(min(options.evaluate_every, updates - trainer.step))
+            self.tick("asking a pooled past", trainer.step, updates)
+            loss, _ = self._look(trainer)
+            if loss < lowest:
+                lowest, best = loss, self._gain(trainer.evaluate(self.held_out).log_probabilities, rows)
+        return best
+
+    def _new_model(self) -> RewardPredictor:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed % 2**63)
+            model = RewardPredictor(*self.specs, len(self.reward_classes), self.model_options)
         if self.initial is not None:  # with the standardisation that belongs to them
             model.load_state_dict(self.initial)
-            return model
-        standardise(model.observation_encoder, self._example[0])
-        standardise(model.action_encoder, self._example[1])
+        else:
+            self._standardise(model.encoder)
         return model
 
-    def _base_state(self, weights: Weights) -> dict[str, Any]:
-        return {"weights": list(weights), "search": self.search, "curve": plain(self.curve)}
+    def _standardise(self, encoder: StepEncoder) -> None:
+        """Fit an encoder to the data, before it learns."""
+        steps = _some_steps(self.data)
+        observations, actions = (
+            map_nest(lambda array: as_tensor(np.asarray(array[steps])), nest)
+            for nest in (self.data.observations, self.data.actions)
+        )
+        standardise(encoder.observation_encoder, observations)
+        standardise(encoder.action_encoder, actions)
+
+    def _new_present(self) -> Present:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed((self.seed + 104_729) % 2**63)
+            present = Present(*self.specs, len(self.reward_classes), self.model_options)
+        for model in present.models:
+            self._standardise(model.encoder)
+        return present
 
 
-def _overall(best: "_Outcome") -> dict[str, Any]:
-    return {
-        "overall_counts": best.confusion.counts.tolist(),
-        "overall_steps": best.steps,
-        "overall_weights": list(best.weights),
-    }
+def _some_steps(data: "Trajectories") -> NDArray[np.int64]:
+    """Steps from all over the data."""
+    return np.unique(np.linspace(0, data.steps - 1, _STANDARDISE_ROWS).astype(np.int64))
 
 
-def balanced_weights(negative: int, positive: int) -> tuple[float, float]:
-    """w(-1) and w(1) that give both signs the same say, with the paper's sum; the paper's where one is absent."""
-    if not negative or not positive:
-        return CLASS_WEIGHTS["paper"].negative, CLASS_WEIGHTS["paper"].positive
-    total = 2 * CLASS_WEIGHTS["paper"].negative
-    share = float(np.clip(positive / (negative + positive), 0.02, 0.98))
-    return total * share, total * (1 - share)
+def example_rows(data: "Trajectories") -> Any:
+    """Observations from all over the data."""
+    rows = _some_steps(data)
+    return map_nest(lambda array: np.asarray(array[rows]), data.observations)
 
 
-def fingerprint(data: "Trajectories", model: ModelOptions, training: TrainingOptions, seed: int) -> dict[str, Any]:
+def _on_cpu(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in module.state_dict().items()}
+
+
+def fingerprint(
+    data: "Trajectories", model: ModelOptions, training: TrainingOptions, seed: int, weights: NDArray[Any] | None
+) -> dict[str, Any]:
     """What an unfinished fit must share with the one that takes it up."""
     return {
         "episodes": len(data),
@@ -344,10 +354,12 @@ def fingerprint(data: "Trajectories", model: ModelOptions, training: TrainingOpt
         "model": to_json(model),
         "training": to_json(training),
         "seed": seed,
+        "weights": None if weights is None else crc32(np.ascontiguousarray(weights).tobytes()),
     }
 
 
-def _rows_of(tokens: Tokens, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
+def rows_of(tokens: Tokens, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The steps of some episodes, in their order."""
     starts, lengths = tokens.offsets[episodes], tokens.lengths[episodes]
     return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
 

@@ -1,67 +1,245 @@
-"""How well rewards can be predicted without the past: what attention has to beat before it is called credit."""
+"""What the present says of a reward: a predictor without memory, and the weights that its errors give."""
 
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from secret_rl.credit.measures import Confusion
-from secret_rl.credit.model import RewardPredictor
-from secret_rl.credit.options import TrainingOptions, Weights
-from secret_rl.credit.tokens import Tokens
-from secret_rl.credit.training import Trainer
+from secret_rl.credit.encoders import Spec
+from secret_rl.credit.model import Dropout, StepEncoder
+from secret_rl.credit.options import ModelOptions
+from secret_rl.credit.tokens import Rows, Tokens
 from secret_rl.progress import Tick
 
-_BATCH, _ROUND, _ROUNDS = 1024, 300, 12
-_PASSES = 20  # over few data, a round of so many is enough, but not less than a third of a long one
-_PATIENCE = 2  # rounds without a better validation accuracy after which it has learned what it can
-_BETTER = 0.005  # by so much
-_ZEROS = 4  # steps without a reward that it sees for each step with one
+_FOLDS = 2
+_BATCH, _UPDATES, _LOOK_EVERY, _PATIENCE = 1024, 600, 50, 3
+_JUDGED_STEPS = 1 << 13  # that a look is taken at
+_LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 1e-2
+_ROWS_AT_A_TIME = 1 << 14
+_BETTER = 0.003  # share by which a loss must fall to be progress
+_FLOOR = 0.05  # share of all weight that is spread evenly, so that the present is learned, too
+_MOST_DRAWN = 50.0  # times the mean: how often an episode is drawn at most
 
 
-def best_without_past(
-    model: RewardPredictor,
+class PresentPredictor(nn.Module):
+    """Predicts the class of a reward from its own step alone."""
+
+    def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions) -> None:
+        super().__init__()
+        self.dropout_rate = options.dropout_dense
+        self.encoder = StepEncoder(observation, action, options)
+        self.hidden = nn.Linear(options.units, options.units)
+        self.head = nn.Linear(options.units, classes)
+
+    @torch.no_grad()
+    def guess(self, frequencies: NDArray[np.float64]) -> None:
+        """Start as the best constant guess, to be never worse than that."""
+        self.head.weight.zero_()
+        self.head.bias.copy_(torch.from_numpy(np.log(frequencies)))
+
+    def forward(self, rows: Rows, dropout: Dropout) -> Tensor:
+        """(rows, class) logits."""
+        x, _ = self.encoder(rows, dropout)
+        return cast(Tensor, self.head(dropout(torch.relu(self.hidden(x)), self.dropout_rate)))
+
+
+class Present(nn.Module):
+    """Predictors without memory, each fitted on the episodes that another one is asked about."""
+
+    def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions) -> None:
+        super().__init__()
+        models = [PresentPredictor(observation, action, classes, options) for _ in range(_FOLDS)]
+        self.models = cast("Sequence[PresentPredictor]", nn.ModuleList(models))
+
+    @torch.no_grad()
+    def probabilities(self, tokens: Tokens, folds: NDArray[np.int64], device: torch.device) -> NDArray[np.float32]:
+        """(steps, class) by the predictor that was not fitted on the episode; their mean where fold is -1."""
+        fold_of = np.repeat(folds, tokens.lengths)
+        result = np.zeros((len(fold_of), self.models[0].head.out_features), np.float32)
+        for number, model in enumerate(self.models):
+            model.eval()
+            share = np.where(fold_of == -1, 1 / len(self.models), fold_of == number).astype(np.float32)
+            asked = np.flatnonzero(share)
+            if not len(asked):
+                continue
+            distinct, inverse = asked, np.arange(len(asked))
+            if tokens.ids is not None:
+                _, first, inverse = np.unique(tokens.ids[asked], return_index=True, return_inverse=True)
+                distinct = asked[first]
+            parts = np.array_split(distinct, -(-len(distinct) // _ROWS_AT_A_TIME))
+            said = [model(tokens.rows(part, device), Dropout(None)).softmax(-1).cpu().numpy() for part in parts]
+            result[asked] += share[asked, None] * np.concatenate(said)[inverse]
+        return result
+
+
+def fit_present(
+    present: Present,
     tokens: Tokens,
-    train: NDArray[np.int64],
-    validation: NDArray[np.int64],
-    weights: Weights,
-    options: TrainingOptions,
+    folds: NDArray[np.int64],
     seed: int,
     device: torch.device,
     tick: Tick,
-) -> Confusion:
-    """The best predictions of the steps ``validation`` by a model to which every step is an episode of its own.
+) -> None:
+    """Fit predictors without memory at natural frequencies, each on all ``folds`` (episodes,) but its own.
 
-    It is trained on the steps ``train`` until it stops improving, so that the past gets no credit for what patience
-    alone would find.
+    Episodes of fold -1 are left out. Each stops where it predicts its own fold best.
     """
+    fold_of = np.repeat(folds, tokens.lengths)
+    counts = np.bincount(tokens.classes[fold_of >= 0], minlength=present.models[0].head.out_features) + 0.5
+    for number, model in enumerate(present.to(device).models):
+        model.guess(counts / counts.sum())
+        train, judged = np.flatnonzero((fold_of >= 0) & (fold_of != number)), np.flatnonzero(fold_of == number)
+        _fit_one(model, tokens, train, judged, [seed, number], device, tick)
+
+
+def folds_of(count: int, episodes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """(count,) the fold of each of some episodes, -1 for all others."""
+    folds = np.full(count, -1)
+    folds[episodes] = np.random.default_rng([seed, 1]).permutation(len(episodes)) % _FOLDS
+    return folds
+
+
+def _fit_one(
+    model: PresentPredictor,
+    tokens: Tokens,
+    train: NDArray[np.int64],
+    held_out: NDArray[np.int64],
+    seed: list[int],
+    device: torch.device,
+    tick: Tick,
+) -> None:
     rng = np.random.default_rng(seed)
-    alone = replace(tokens, offsets=np.arange(len(tokens.rewards) + 1))
-    train, share = _mostly_rewarded(tokens, train, rng)
-    validation, _ = _mostly_rewarded(tokens, validation, rng)
-    weights = weights._replace(zero=weights.zero / share)  # as if all steps without a reward were there
-    updates = min(max(_PASSES * len(train) // _BATCH, _ROUND // 3, 1), _ROUND)
-    options = replace(options, steps=updates * _ROUNDS, batch_size=_BATCH, warmup=30, looking_cost=0.0)
-    trainer = Trainer(model, alone, train, weights, options, seed, device)
-    best, waited = trainer.evaluate(validation).confusion, 0
-    for number in range(_ROUNDS):
-        trainer.train(updates)
-        now = trainer.evaluate(validation).confusion
-        waited = 0 if now.balanced_accuracy > best.balanced_accuracy + _BETTER else waited + 1
-        best = max(best, now, key=lambda confusion: confusion.balanced_accuracy)
-        tick(f"without the past: accuracy {now}", number + 1, _ROUNDS)
-        if waited >= _PATIENCE:
-            break
-    return best
+    generator = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
+    judged, shares = _Sampler(*_distinct(tokens, held_out), tokens.classes, _JUDGED_STEPS).draw(rng)
+    optimiser = torch.optim.AdamW(model.parameters(), _LEARNING_RATE, weight_decay=_WEIGHT_DECAY)
+    sampler = _Sampler(*_distinct(tokens, train), tokens.classes, _BATCH)
+
+    def loss_of(steps: NDArray[np.int64], weights: NDArray[np.float32], dropout: Dropout) -> Tensor:
+        wanted, shares = (torch.from_numpy(a).to(device) for a in (tokens.classes[steps].astype(np.int64), weights))
+        said = model(tokens.rows(steps, device), dropout)
+        return (shares * nn.functional.cross_entropy(said, wanted, reduction="none")).sum()
+
+    @torch.no_grad()
+    def look() -> float:
+        model.eval()
+        parts = np.array_split(np.arange(len(judged)), -(-len(judged) // _ROWS_AT_A_TIME))
+        total = sum(float(loss_of(judged[part], shares[part], Dropout(None))) for part in parts)
+        model.train()
+        return total
+
+    best, kept, waited = look(), _copy(model), 0
+    for update in range(1, _UPDATES + 1):
+        loss = loss_of(*sampler.draw(rng), Dropout(generator))
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        if update % _LOOK_EVERY == 0:
+            now = look()
+            tick(f"without memory: loss {now:.4f}", update, _UPDATES)
+            waited = 0 if now < best * (1 - _BETTER) else waited + 1
+            if now < best:
+                best, kept = now, _copy(model)
+            if waited >= _PATIENCE:
+                break
+    model.load_state_dict(kept)
 
 
-def _mostly_rewarded(
-    tokens: Tokens, rows: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], float]:
-    """Of some steps, all with a reward and a few of the others, and which share of the others that is."""
-    rewarded = tokens.rewards[rows] != 0
-    others = rows[~rewarded]
-    wanted = min(len(others), max(_ZEROS * int(rewarded.sum()), _BATCH))
-    chosen = rng.choice(others, wanted, replace=False)
-    return np.sort(np.concatenate([rows[rewarded], chosen])), wanted / len(others) if len(others) else 1.0
+def _distinct(tokens: Tokens, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Steps of which each stands for all that hold the same pair and class of reward, and for how many."""
+    if tokens.ids is None:
+        return steps, np.ones(len(steps), np.float32)
+    keys = tokens.ids[steps].astype(np.int64) * 2**15 + tokens.classes[steps]
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    return steps[first], counts.astype(np.float32)
+
+
+class _Sampler:
+    """Batches of steps with weights that make each an unbiased estimate of the mean over all.
+
+    Half of a batch is drawn evenly from the classes, so that rare ones are seen. Few steps are taken all at once.
+    """
+
+    def __init__(
+        self, steps: NDArray[np.int64], counts: NDArray[np.float32], classes: NDArray[np.int16], size: int
+    ) -> None:
+        self.steps, self.counts, self.size = steps, counts, size
+        self.total = float(counts.sum(dtype=np.float64))
+        present = [np.flatnonzero(classes[steps] == c) for c in np.unique(classes[steps])]
+        self.pools = [np.arange(len(steps)), *present]
+        self.sums = [np.cumsum(counts[pool], dtype=np.float64) for pool in self.pools]
+        self.sizes = [size // 2, *[size // 2 // len(present)] * len(present)]
+        often = np.empty(len(steps))  # how often one of the steps that it stands for is in a batch
+        for pool, sums, size in zip(self.pools[1:], self.sums[1:], self.sizes[1:], strict=True):
+            often[pool] = size / sums[-1] + self.sizes[0] / self.total
+        self.weights = (1 / (often * self.total)).astype(np.float32)
+
+    def draw(self, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Steps and their weights."""
+        if len(self.steps) <= self.size:
+            return self.steps, self.counts / np.float32(self.total)
+        parts = [
+            pool[np.minimum(np.searchsorted(sums, rng.random(size) * sums[-1], side="right"), len(pool) - 1)]
+            for pool, sums, size in zip(self.pools, self.sums, self.sizes, strict=True)
+        ]
+        drawn = np.concatenate(parts)
+        return self.steps[drawn], self.weights[drawn]
+
+
+def _copy(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+@dataclass(frozen=True)
+class Residual:
+    """What the present leaves open, step by step."""
+
+    error: NDArray[np.float32]
+    """(steps,) 1 minus the probability of the reward's class: the weight of the step."""
+    guess: NDArray[np.float32]
+    """(steps,) log-probability of the class by the best guess of the present, where steps weigh as ``error`` says.
+
+    A class of probability p weighs p (1 - p) among all there is at such a step.
+    """
+
+    @classmethod
+    def of(cls, probabilities: NDArray[np.float32], classes: NDArray[np.int16]) -> "Residual":
+        """Of the probabilities (steps, class) of a predictor without memory."""
+        rows = np.arange(len(classes))
+        p = probabilities.astype(np.float64)
+        share = p * (1 - p) + 1e-12
+        share /= share.sum(1, keepdims=True)
+        error, guess = 1 - p[rows, classes], np.log(share[rows, classes])
+        return cls(error.astype(np.float32), guess.astype(np.float32))
+
+
+def floored(weights: NDArray[np.float32], counted: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Weights with a little added to each, from the mean of those ``counted``."""
+    mean = float(weights[counted].mean(dtype=np.float64))
+    return (weights + np.float32(_FLOOR * mean)).astype(np.float32)
+
+
+def drawing(
+    weights: NDArray[np.float32], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Weights of the loss where episodes are drawn in proportion to theirs, and these proportions (episodes,).
+
+    An episode that is drawn more often counts less each time; a cap keeps one from filling whole batches.
+    """
+    sums = np.add.reduceat(weights.astype(np.float64), offsets[:-1])
+    draw = np.minimum(sums, _MOST_DRAWN * sums.mean()) if sums.any() else np.ones_like(sums)
+    draw = np.maximum(draw, 1e-12 * draw.max())
+    return (weights / np.repeat(draw, np.diff(offsets))).astype(np.float32), draw
+
+
+def calibration(probabilities: NDArray[np.float32], classes: NDArray[np.int16], bins: int = 10) -> float:
+    """The expected calibration error: how far probabilities are from the frequencies they stand for, on average."""
+    p = probabilities.astype(np.float64).ravel()
+    hit = (np.arange(probabilities.shape[1]) == classes[:, None]).ravel()
+    which = np.minimum((p * bins).astype(int), bins - 1)
+    said, happened = (np.bincount(which, weights=values, minlength=bins) for values in (p, hit))
+    return float(np.abs(said - happened).sum() / len(classes)) if len(classes) else math.nan

@@ -1,8 +1,11 @@
 """The reward predictor: a causal Transformer with one attention layer and one head (paper, section 2.1).
 
-Steps that hold the same (observation, action) pair are encoded once. A batch is therefore given as the distinct
-pairs in it, its *tokens*, and ``index`` (batch, time), which token each step is. Since W(x + PE) = Wx + W PE,
-queries, keys and values too can be computed once per token, plus one row per position.
+Steps that hold the same (observation, action) pair are encoded once, first steps apart. A batch is therefore given as
+the distinct pairs in it, its *tokens*, and ``index`` (batch, time), which token each step is. Of the place of a step,
+attention knows how many steps back it is.
+
+Where steps are transitions, a step is attended to as (observation, action, next observation): its key and value are
+made of its own token and of what the token after it observes. Its query is of the observation and action alone.
 """
 
 import math
@@ -12,7 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from secret_rl.credit.encoders import Flat, Spec, flat_size, observation_encoder
-from secret_rl.credit.options import CLASSES, ModelOptions
+from secret_rl.credit.options import ModelOptions
+from secret_rl.credit.tokens import Rows
+
+_ALL_ATTENTION = 1 - 1e-4
+_NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # distances below the first are told apart; 48 classes for the rest
 
 
 class Prediction(NamedTuple):
@@ -31,102 +38,151 @@ class Prediction(NamedTuple):
         return over_steps(self.scores)
 
 
-class RewardPredictor(nn.Module):
-    """Predicts the sign of each reward from the steps up to it."""
+class StepEncoder(nn.Module):
+    """An embedding of each (observation, action) pair."""
 
     def __init__(self, observation: Spec, action: Spec, options: ModelOptions) -> None:
         super().__init__()
-        self.options = options
-        units = options.units
-        self.observation_encoder = observation_encoder(observation, units, options.filters)
+        self.dropout_rate = options.dropout_dense
+        self.observation_encoder = observation_encoder(observation, options.units, options.filters)
         self.action_encoder = Flat(action)
         # Appendix A: a layer "to process partial states and actions"; without it scores are additive in both.
-        self.join = nn.Linear(units + flat_size(action), units)
+        # One more input marks first steps: attention knows distances only.
+        self.join = nn.Linear(options.units + flat_size(action) + 1, options.units)
+
+    def forward(self, rows: Rows, dropout: "Dropout") -> tuple[Tensor, Tensor]:
+        """(tokens, units) of each pair, and of what it observes."""
+        seen = dropout(self.observation_encoder(rows.observations), self.dropout_rate)
+        joined = torch.cat([seen, self.action_encoder(rows.actions), rows.first[:, None]], 1)
+        return dropout(torch.relu(self.join(joined)), self.dropout_rate), seen
+
+
+class RewardPredictor(nn.Module):
+    """Predicts the class of each reward from the steps up to it."""
+
+    def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions) -> None:
+        super().__init__()
+        self.options = options
+        units = options.units
+        self.encoder = StepEncoder(observation, action, options)
+        if options.transitions:
+            self.join_next = nn.Linear(2 * units, units)
         self.projections = nn.Linear(units, 3 * units, bias=False)  # W_q, W_k, W_v
         self.norm = nn.LayerNorm(units)
+        self.gate = nn.Linear(units, units)
         self.position_wise = nn.Linear(units, units)
-        self.head = nn.Linear(units, len(CLASSES))
+        self.head = nn.Linear(units, classes)
         with torch.no_grad():  # one step among fifty has to show in what a row gathers, or training starts on a plateau
             self.projections.weight[2 * units :] *= options.value_gain
         self.sink_key = nn.Parameter(torch.zeros(units))
         self.sink_value = nn.Parameter(torch.zeros(units))
+        self.distance_bias = nn.Parameter(torch.zeros(_DISTANCES))
 
-    def encode(self, observations: object, actions: object, dropout: "Dropout") -> Tensor:
-        """Tokens to (tokens, units): the embedding of each, before positions."""
-        seen = dropout(self.observation_encoder(observations), self.options.dropout_dense)
-        joined = torch.cat([seen, self.action_encoder(actions)], 1)
-        x = dropout(torch.relu(self.join(joined)), self.options.dropout_dense)
-        return x * math.sqrt(self.options.units)  # as Vaswani et al.: positions must not drown the embeddings
+    def encode(self, rows: Rows, dropout: "Dropout") -> Tensor:
+        """Tokens to (tokens, units): the embedding of each, before positions; twice as many units for transitions."""
+        x, seen = self.encoder(rows, dropout)
+        x = self.norm(x)  # or scores are so far apart that attention starts out stuck to a few tokens
+        return torch.cat([x, seen], 1) if self.options.transitions else x
 
-    def project(self, x: Tensor) -> Tensor:
-        """(..., units) -> (..., 4 * units): x, and its query, key and value."""
-        return torch.cat([x, self.projections(x)], -1)
+    def encode_steps(self, rows: Rows, next_observations: object = None) -> Tensor:
+        """(steps, units) of steps as they are attended to, before positions."""
+        x = self.encode(rows, Dropout(None))
+        if not self.options.transitions:
+            return x
+        return self.join_transition(x[:, : self.options.units], self.encoder.observation_encoder(next_observations))
 
-    def steps(self, tokens: Tensor, index: Tensor, first_position: Tensor | None = None) -> tuple[Tensor, ...]:
+    def prepare(self, tokens: Tensor) -> Tensor:
+        """Encoded tokens with what can be worked out once for all their places: queries, keys and values, too."""
+        return tokens if self.options.transitions else torch.cat([tokens, self.projections(tokens)], 1)
+
+    def steps(self, tokens: Tensor, index: Tensor) -> tuple[Tensor, ...]:
         """Tokens in their places: x, query, key and value, each (batch, time, units)."""
-        places = torch.arange(index.shape[1], device=index.device).expand_as(index)
-        last = index.shape[1]
-        if first_position is not None:
-            places = places + first_position[:, None]
-            last += self.options.max_position_shift
-        encoding = self.encoding(torch.arange(last, device=index.device))
-        if tokens.is_cuda:  # products cost little there, and moving rows of 4 * units to and fro a lot
-            x = _rows(tokens, index) + _rows(encoding, places)
-            return x, *(nn.functional.linear(x, weight) for weight in self.projections.weight.chunk(3))
-        rows = _rows(self.project(tokens), index) + _rows(self.project(encoding), places)
-        return rows.chunk(4, -1)
+        query_weight, key_value_weight = self.projections.weight.split([self.options.units, 2 * self.options.units])
+        x = _rows(tokens[:, : self.options.units], index)
+        y = self.transitions(tokens, index) if self.options.transitions else x
+        query = nn.functional.linear(x, query_weight)
+        return x, query, *nn.functional.linear(y, key_value_weight).chunk(2, -1)
 
-    def encoding(self, positions: Tensor) -> Tensor:
-        """What is added to an embedding for its place: (...,) -> (..., units)."""
-        return positional_encoding(positions, self.options.units) * self.options.position_scale
+    def transitions(self, tokens: Tensor, index: Tensor) -> Tensor:
+        """(batch, time, units) of each step and what is observed after it; of the last, what is observed before it."""
+        x, seen = _rows(tokens, index).split(self.options.units, -1)
+        return self.join_transition(x, torch.cat([seen[:, 1:], seen[:, -1:]], 1))
 
-    def forward(
-        self, tokens: Tensor, index: Tensor, first_position: Tensor | None = None, dropout: "Dropout | None" = None
-    ) -> Prediction:
+    def join_transition(self, x: Tensor, seen_next: Tensor) -> Tensor:
+        """(..., units) of a step, (..., units) of what is observed after it -> (..., units)"""
+        return cast(Tensor, self.norm(torch.relu(self.join_next(torch.cat([x, seen_next], -1)))))
+
+    def forward(self, tokens: Tensor, index: Tensor, dropout: "Dropout | None" = None) -> Prediction:
         """Predict every step of a batch.
 
         ``tokens`` (tokens, units) from ``encode``; ``index`` (batch, time). Steps after the end of an episode
         may be any token: no earlier step can see them.
         """
         dropout = dropout or Dropout(None)
-        x, query, key, value = self.steps(tokens, index, first_position)
+        x, query, key, value = self.steps(tokens, index)
         scores = self.score(query, key, torch.arange(index.shape[1], device=index.device))
-        weights = scores.softmax(-1)
-        mixed = self.mix(dropout(weights, self.options.dropout_attention), value)
+        weights = dropout.hide(scores, self.options.dropout_steps).softmax(-1)
+        mixed = self.mix(weights, value)
         return Prediction(self.classify(x, mixed, dropout), weights, scores)
 
-    def predict_rows(self, tokens: Tensor, index: Tensor, times: Tensor) -> Prediction:
+    def predict_rows(self, tokens: Tensor, index: Tensor, times: Tensor) -> tuple[Prediction, Tensor, Tensor]:
         """Predict only the steps ``times`` (batch, rows): the cost and memory of rows, not of all pairs of steps.
 
-        ``tokens`` (tokens, 4 * units) are encoded and projected.
+        ``tokens`` are encoded and prepared. Also gives the rows' x and the values of all steps, for ``leave_one_out``.
         """
         units = self.options.units
-        encoding = self.encoding(torch.arange(index.shape[1], device=index.device))
         query_weight, rest_weight = self.projections.weight.split([units, 2 * units])
-        x, query, key_value = tokens.split([units, units, 2 * units], 1)
         own = index.gather(1, times)
-        row_x = _rows(x, own) + _rows(encoding, times)
-        row_query = _rows(query, own) + _rows(encoding @ query_weight.T, times)
-        key, value = (_rows(key_value, index) + encoding @ rest_weight.T).chunk(2, -1)
+        row_x = _rows(tokens[:, :units], own)
+        row_query = nn.functional.linear(row_x, query_weight)
+        if self.options.transitions:
+            key_value = nn.functional.linear(self.transitions(tokens, index), rest_weight)
+        else:
+            key_value = _rows(tokens[:, 2 * units :], index)
+        key, value = key_value.chunk(2, -1)
         scores = self.score(row_query, key, times)
         weights = scores.softmax(-1)
-        return Prediction(self.classify(row_x, self.mix(weights, value), Dropout(None)), weights, scores)
+        return Prediction(self.classify(row_x, self.mix(weights, value), Dropout(None)), weights, scores), row_x, value
 
-    def predict_alone(self, tokens: Tensor, index: Tensor, times: Tensor) -> Tensor:
-        """(batch, rows, class) logits of the steps ``times`` when they look at nothing but the sink."""
-        own, encoding = index.gather(1, times), self.encoding(times)
-        x = _rows(tokens[:, : self.options.units], own) + encoding
+    def predict_alone(self, x: Tensor) -> Tensor:
+        """(..., units) of a step -> (..., class) logits of a row that looks at nothing but the sink."""
         return self.classify(x, self.sink_value.expand_as(x), Dropout(None))
+
+    def leave_one_out(self, row_x: Tensor, weights: Tensor, value: Tensor, classes: Tensor) -> Tensor:
+        """(rows, key) how much log-probability of ``classes`` (rows,) each step adds to the prediction of a row.
+
+        ``weights`` (rows, 1 + key), ``value`` (rows, key, units). A step is taken out of what the row gathers, and the
+        others take over its attention: exact with one layer. Where it has all of it, the sink takes over.
+        """
+        share = weights[:, 1:, None]
+        mixed = (weights[:, None, 1:] @ value + weights[:, :1, None] * self.sink_value).expand_as(value)
+        others = torch.where(
+            share > _ALL_ATTENTION, self.sink_value.expand_as(value),
+            (mixed - share * value) / (1 - share).clamp(min=1 - _ALL_ATTENTION),
+        )  # fmt: skip
+        said = [
+            self.classify(row_x[:, None].expand_as(value), gathered, Dropout(None)).log_softmax(-1)
+            for gathered in (mixed[:, :1].expand_as(value), others)
+        ]
+        chosen = classes[:, None, None].expand(*value.shape[:2], 1)
+        return (said[0].gather(-1, chosen) - said[1].gather(-1, chosen))[..., 0]
 
     def score(self, query: Tensor, key: Tensor, times: Tensor) -> Tensor:
         """Attention scores of the rows at ``times`` ((query,) or (batch, query)) for the sink and for earlier steps.
 
-        (batch, query, units), (batch, key, units) -> (batch, query, 1 + key). The sink is an extra key without a
-        position. A row does not attend to its own step, which reaches the prediction beside attention.
+        (batch, query, units), (batch, key, units) -> (batch, query, 1 + key). The sink is an extra key at no
+        distance. A row does not attend to its own step, which reaches the prediction beside attention.
         """
-        later = torch.arange(key.shape[1], device=key.device) >= times[..., None]
-        scores = (query @ key.transpose(1, 2)).masked_fill(later, -math.inf)
-        return torch.cat([(query @ self.sink_key)[..., None], scores], -1) / math.sqrt(self.options.units)
+        distance = times[..., None] - torch.arange(key.shape[1], device=key.device)
+        scores = query @ key.transpose(1, 2) / math.sqrt(self.options.units) + self.bias(distance)
+        sink = (query @ self.sink_key)[..., None] / math.sqrt(self.options.units)
+        return torch.cat([sink, scores.masked_fill(distance <= 0, -math.inf)], -1)
+
+    def bias(self, distance: Tensor) -> Tensor:
+        """What is added to the score of a step for being so many steps back: each of the first few is its own case."""
+        far = _NEAR + torch.log2(distance.clamp(min=_NEAR) / _NEAR) * _PER_DOUBLING
+        bucket = torch.where(distance < _NEAR, distance.clamp(min=0), far.long().clamp(max=_DISTANCES - 1))
+        return _rows(self.distance_bias[:, None], bucket)[..., 0]
 
     def mix(self, weights: Tensor, value: Tensor) -> Tensor:
         """What each row gathers: (batch, query, 1 + key), (batch, key, units) -> (batch, query, units)."""
@@ -134,7 +190,7 @@ class RewardPredictor(nn.Module):
 
     def classify(self, x: Tensor, mixed: Tensor, dropout: "Dropout") -> Tensor:
         """(..., units) of a step and of what it attends to -> (..., class)"""
-        hidden = self.norm(x) + dropout(mixed, self.options.dropout_block)
+        hidden = x + dropout(mixed * self.gate(x), self.options.dropout_block)
         hidden = dropout(torch.relu(self.position_wise(hidden)), self.options.dropout_dense)
         return cast(Tensor, self.head(hidden))
 
@@ -162,41 +218,47 @@ class Dropout:
     a third of a training step otherwise, costs an eighth.
     """
 
-    def __init__(self, generator: torch.Generator | None) -> None:
-        self.generator = generator
+    def __init__(self, generator: torch.Generator | None, hiding: float | Tensor = 1.0) -> None:
+        self.generator, self.hiding = generator, hiding
 
     def __call__(self, x: Tensor, rate: float) -> Tensor:
         """Drop entries with probability ``rate`` and scale up the others."""
         if self.generator is None or rate == 0:
             return x
+        kept, share = self._kept(x, rate)
+        return x * (kept / share)
+
+    def hide(self, scores: Tensor, rate: float) -> Tensor:
+        """Scores (batch, query, 1 + key), each but the sink's minus infinity with probability ``rate``.
+
+        Only in the share ``hiding`` of the batch.
+        """
+        if self.generator is None or rate == 0:
+            return scores
+        kept, _ = self._kept(scores[..., 1:], rate)
+        spared = torch.rand(len(scores), 1, 1, generator=self.generator, device=scores.device) >= self.hiding
+        kept = kept | spared
+        return torch.cat([scores[..., :1], scores[..., 1:].masked_fill(~kept, -math.inf)], -1)
+
+    def _kept(self, x: Tensor, rate: float) -> tuple[Tensor, float]:
+        """Which entries are kept, and the share of them that is."""
         threshold = min(round(rate * 256), 255)
         words = (x.numel() + 7) // 8
         random = torch.empty(words, dtype=torch.int64, device=x.device).random_(
             -(2**63), None, generator=self.generator
         )
         kept = random.view(torch.uint8)[: x.numel()].view(x.shape) >= threshold
-        return x * (kept * (256 / (256 - threshold)))
-
-
-def positional_encoding(positions: Tensor, units: int) -> Tensor:
-    """Sines and cosines of appendix A: (...,) -> (..., units)."""
-    frequencies = torch.exp(
-        torch.arange(0, units, 2, device=positions.device, dtype=torch.float32) * (-math.log(10_000.0) / units)
-    )
-    angles = positions[..., None].float() * frequencies
-    return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
+        return kept, (256 - threshold) / 256
 
 
 def weighted_loss(
-    prediction: Prediction, classes: Tensor, lengths: Tensor, class_weights: Tensor, looking_cost: float | Tensor = 0.0
+    prediction: Prediction, classes: Tensor, weights: Tensor, looking_cost: float | Tensor = 0.0
 ) -> Tensor:
-    """The paper's weighted sequential cross-entropy, averaged over trajectories, and what looking back costs.
+    """The weighted cross-entropy, summed over steps and averaged over trajectories, and what looking back costs.
 
-    ``classes`` (batch, time) index ``CLASSES``; steps from ``lengths`` (batch,) on are padding and count nothing.
-    Each trajectory is divided by its own length. ``looking_cost`` is paid for attention that is not on the sink.
+    ``classes`` and ``weights`` (batch, time): of each step; padding weighs nothing. ``looking_cost`` is paid for
+    attention that is not on the sink.
     """
-    real = torch.arange(classes.shape[1], device=classes.device) < lengths[:, None]
     chosen = prediction.logits.log_softmax(-1).gather(-1, classes[..., None])[..., 0]  # (batch, time)
-    weights = class_weights[classes] * real / lengths[:, None]
     looking = 1 - prediction.weights[..., 0]
-    return (weights * (looking_cost * looking - chosen)).sum() / len(lengths)
+    return (weights * (looking_cost * looking - chosen)).sum() / len(classes)

@@ -23,7 +23,7 @@ def uniform_attributions(data: "Trajectories", rewards: str = "positive") -> Att
 
 def _attributions(data: "Trajectories", marked: NDArray[np.bool_], rewards: str) -> Attributions:
     signs = np.sign(np.asarray(data.rewards)).astype(np.int64)
-    rows = np.flatnonzero(np.isin(signs, KINDS[rewards]))
+    rows = np.flatnonzero(np.isin(signs, KINDS[rewards]) & (signs != 0))
     episode = np.searchsorted(data.offsets, rows, side="right") - 1
     step = rows - data.offsets[episode]
     weights = []
@@ -36,6 +36,7 @@ def _attributions(data: "Trajectories", marked: NDArray[np.bool_], rewards: str)
         step=step,
         predicted_at=step,
         reward=np.asarray(data.rewards)[rows].astype(np.float64),
+        evidence=np.zeros(len(rows), np.float32),
         weights=np.concatenate(weights).astype(np.float32) if weights else np.zeros(0, np.float32),
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         rewards_seen=len(rows),

@@ -1,5 +1,6 @@
 """SECRET: credit learned offline from trajectories, read out from attention."""
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
@@ -8,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from secret_rl.credit.attribution import Attributions, attribute
 from secret_rl.credit.checkpoint import Checkpoint
+from secret_rl.credit.classes import RewardClasses
 from secret_rl.credit.diagnosis import FitReport
-from secret_rl.credit.encoders import check_spec
-from secret_rl.credit.fitting import Fitting, choose_device, fingerprint
+from secret_rl.credit.encoders import check_spec, with_levels
+from secret_rl.credit.fitting import Estimate, Fitting, choose_device, example_rows, fingerprint
 from secret_rl.credit.measures import Confusion
+from secret_rl.credit.memoryless import Present
 from secret_rl.credit.model import RewardPredictor
 from secret_rl.credit.online import Queries, source_queries, step_credit
 from secret_rl.credit.options import ModelOptions, TrainingOptions, to_json
@@ -28,7 +31,10 @@ if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
 _FORMAT = FileFormat("secret-rl credit model", remedy="restore it or fit again")
-_QUERIES = "queries."  # how the tensors begin that do not belong to the model
+_QUERIES, _PRESENT = "queries.", "present."  # how the tensors begin that do not belong to the model
+
+
+_IGNORED = {"low", "high", "dtype", "levels"}
 
 
 class NotFittedError(RuntimeError):
@@ -56,6 +62,8 @@ class Secret:
         self.seed = seed
         self.device = choose_device(device)
         self.model: RewardPredictor | None = None
+        self.present: Present | None = None
+        """What predicts rewards without memory."""
         self.report: FitReport | None = None
         self.queries: Queries | None = None
         """What rewards of the source looked for; None if none of the positive ones is predicted."""
@@ -63,36 +71,74 @@ class Secret:
         self._checkpoint: Checkpoint | None = None
 
     def fit(
-        self, data: "Trajectories", *, checkpoint: str | Path | None = None, progress: bool | None = None
+        self,
+        data: "Trajectories",
+        *,
+        weights: NDArray[Any] | None = None,
+        reward: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+        checkpoint: str | Path | None = None,
+        progress: bool | None = None,
     ) -> "Secret":
-        """Learn from trajectories; ``report`` tells how that went.
+        """Learn from trajectories; ``report`` tells how that went, in short with ``report.verdict``.
+
+        ``weights`` (steps,) are those of the steps in the loss, instead of what the option ``weights`` says. ``reward``
+        makes other rewards of the array of all rewards, to learn credit for those.
 
         With ``checkpoint``, a folder, a fit that is interrupted goes on where it stopped when called again. The folder
         is kept until ``save`` has written the result. On one machine, with the same number of threads
         (``torch.set_num_threads``), the same data and seed give the same weights, to the bit; another number of threads
         adds numbers up in another order, and results differ in their last digits.
         """
-        specs = _specs_of(data)
+        if reward is not None:
+            data = data.with_rewards(reward)
+        if weights is not None:
+            weights = _checked_weights(weights, data.steps)
+        specs = _encoded_specs(data)
         options = self.model_options, self.training_options
-        mark = {} if checkpoint is None else fingerprint(data, *options, self.seed)
+        mark = {} if checkpoint is None else fingerprint(data, *options, self.seed, weights)
         kept = Checkpoint(None if checkpoint is None else Path(checkpoint), mark)
         with closing(kept), progress_bar(progress, "updates") as tick, _precise_enough(self.device):
-            model, report = Fitting(data, specs, *options, self.seed, self.device, kept, tick).run()
-        self.model, self.report, self._specs = model.to(self.device).eval(), report, specs
+            fitting = Fitting(data, specs, *options, self.seed, self.device, kept, tick, weights)
+            self.take(fitting.run(), specs)
         self._checkpoint = kept
         return self.remember(data)
 
+    def estimate(self, data: "Trajectories") -> Estimate:
+        """What ``fit`` will take at most, from a few updates on the longest trajectories."""
+        options = self.model_options, self.training_options
+        return Fitting(
+            data, _encoded_specs(data), *options, self.seed, self.device, Checkpoint(None, {}), lambda *_: None
+        ).estimate()
+
+    def take(
+        self, fitted: tuple[RewardPredictor, Present, FitReport], specs: tuple[dict[str, Any], dict[str, Any]]
+    ) -> None:
+        """Keep what fitting came to."""
+        model, present, self.report = fitted
+        self.model, self.present, self._specs = model.to(self.device).eval(), present.to(self.device), specs
+
     def remember(self, data: "Trajectories") -> "Secret":
         """Keep what the positive rewards of some trajectories look for, for ``step_credit``; ``fit`` does so."""
-        self.queries = source_queries(self.fitted_for(data), data, self.device, self.seed)
+        model = self.fitted_for(data)
+        self.queries = source_queries(model, self.reward_classes, data, self.device, self.seed)
         return self
 
-    def step_credit(self, observations: Any, actions: Any) -> NDArray[np.float64]:
+    @property
+    def reward_classes(self) -> RewardClasses:
+        """The classes of reward that it predicts."""
+        if self.report is None:
+            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
+        return self.report.classes
+
+    def step_credit(self, observations: Any, actions: Any, next_observations: Any = None) -> NDArray[np.float64]:
         """(steps,) what share of a reward of the source each (observation, action) pair would earn, from 0 to 1.
 
-        No trajectory and no reward of the target is needed. ``observations`` and ``actions`` hold one row per step.
+        No trajectory and no reward of the target is needed. ``observations`` and ``actions`` hold one row per step;
+        so do ``next_observations``, which a model with ``transitions=True`` needs.
         """
-        return step_credit(*self._remembered(), observations, actions, self.device)
+        if self.model_options.transitions and next_observations is None:
+            raise ValueError("the model reads transitions: give next_observations, too")
+        return step_credit(*self._remembered(), observations, actions, next_observations, self.device)
 
     def check_spaces(self, observation_space: Any, action_space: Any) -> None:
         """An error where steps of these spaces cannot be scored: it was fitted on others, or remembers no reward."""
@@ -118,25 +164,30 @@ class Secret:
         *,
         rewards: str = "all",
         tolerance: int = 0,
-        needing_past: bool = False,
+        decided: bool = False,
+        readout: str = "attention",
         progress: bool | None = None,
     ) -> Attributions:
         """Who earned each reward that is predicted correctly.
 
-        ``rewards`` is "positive", "negative" or "all"; ``tolerance`` counts a prediction as correct within so many
-        steps of the reward (5 in the paper's DMLab setting). With ``needing_past``, rewards that the model predicts as
-        well when it looks at no earlier step are left out: where the past decides nothing, attention is not credit.
-        Another number of threads than before changes the last digits.
+        ``rewards`` is "positive", "negative" or "all", which takes rewards of 0, too; ``tolerance`` counts a prediction
+        as correct within so many steps of the reward (5 in the paper's DMLab setting). Rewards that the present decides
+        are left out, unless ``decided``: where the past decides nothing, attention is not credit. ``readout`` says what
+        credit is: "attention", "attention x value" (times the norm of what was attended to), or "leave-one-out" (how
+        much less likely the reward is without the step). Another number of threads than before changes the last
+        digits.
         """
+        model = self.fitted_for(data)
+        assert self.present is not None
         with progress_bar(progress, "rewards") as tick:
-            return attribute(self.fitted_for(data), data, self.device, rewards, tolerance, tick, needing_past)
+            return attribute(
+                model, self.present, self.reward_classes, data, self.device, rewards, tolerance, tick, decided, readout
+            )
 
     def evaluate(self, data: "Trajectories") -> Confusion:
-        """How well the signs of rewards are predicted."""
+        """How well the classes of rewards are predicted."""
         model = self.fitted_for(data)
-        tokens = Tokens.of(data)
-        weights = torch.ones(3, device=self.device)
-        return evaluate(model, tokens, np.arange(len(data)), weights, self.device).confusion
+        return evaluate(model, Tokens.of(data, self.reward_classes), np.arange(len(data)), self.device).confusion
 
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file: weights, and everything else as JSON in its header."""
@@ -151,6 +202,8 @@ class Secret:
             "report": self.report.to_json(),
         }
         tensors = dict(self.model.state_dict())
+        assert self.present is not None
+        tensors |= {f"{_PRESENT}{name}": value for name, value in self.present.state_dict().items()}
         if self.queries is not None:
             tensors |= {f"{_QUERIES}{name}": value for name, value in self.queries._asdict().items()}
         _FORMAT.write_arrays(path, about, {name: value.detach().cpu().numpy() for name, value in tensors.items()})
@@ -173,7 +226,16 @@ class Secret:
             secret.report = FitReport.from_json(about["report"])
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             queries = {n.removeprefix(_QUERIES): tensors.pop(n) for n in list(tensors) if n.startswith(_QUERIES)}
-            secret.model = _model_of(secret._specs, secret.model_options, tensors).to(secret.device).eval()
+            alone = {n.removeprefix(_PRESENT): tensors.pop(n) for n in list(tensors) if n.startswith(_PRESENT)}
+            classes = len(secret.reward_classes)
+            with torch.device("meta"):  # takes no memory, whatever sizes a file claims
+                for spec in secret.specs:
+                    check_spec(spec)
+                model = RewardPredictor(*secret.specs, classes, secret.model_options)
+                present = Present(*secret.specs, classes, secret.model_options)
+            _load(model, tensors)
+            _load(present, alone)
+            secret.model, secret.present = model.to(secret.device).eval(), present.to(secret.device)
             if queries:
                 secret.queries = Queries(**{name: value.to(secret.device) for name, value in queries.items()})
                 secret.queries.check(secret.model_options.units)
@@ -215,22 +277,24 @@ def _specs_of(data: "Trajectories") -> tuple[dict[str, Any], dict[str, Any]]:
     return space_to_json(data.observation_space), space_to_json(data.action_space)
 
 
+def _encoded_specs(data: "Trajectories") -> tuple[dict[str, Any], dict[str, Any]]:
+    """The spaces with what their data tell of them."""
+    observations, actions = _specs_of(data)
+    return with_levels(observations, example_rows(data)), actions
+
+
 def _compatible(mine: Any, theirs: Any) -> bool:
-    """Same kind and shape; bounds and dtypes of boxes may differ."""
+    """Same kind and shape; bounds, levels and dtypes of boxes may differ."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
-        ignored = {"low", "high", "dtype"}
-        return mine.keys() == theirs.keys() and all(_compatible(mine[k], theirs[k]) for k in mine.keys() - ignored)
+        mine, theirs = ({k: v for k, v in spec.items() if k not in _IGNORED} for spec in (mine, theirs))
+        return mine.keys() == theirs.keys() and all(_compatible(mine[k], theirs[k]) for k in mine)
     if isinstance(mine, list) and isinstance(theirs, list):
         return len(mine) == len(theirs) and all(_compatible(a, b) for a, b in zip(mine, theirs, strict=True))
     return bool(mine == theirs)
 
 
-def _model_of(specs: tuple[Any, Any], options: ModelOptions, tensors: dict[str, Tensor]) -> RewardPredictor:
-    """A model with these weights; ValueError unless they are what it needs."""
-    for spec in specs:
-        check_spec(spec)
-    with torch.device("meta"):  # takes no memory, whatever sizes a file claims
-        model = RewardPredictor(*specs, options)
+def _load(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Give a model its weights; ValueError unless they are what it needs."""
     expected = {name: (tuple(value.shape), value.dtype) for name, value in model.state_dict().items()}
     found = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
     wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
@@ -238,7 +302,15 @@ def _model_of(specs: tuple[Any, Any], options: ModelOptions, tensors: dict[str, 
         name = wrong[0]
         raise ValueError(f"it does not describe its own weights: {name} is {found.get(name)}, not {expected.get(name)}")
     model.load_state_dict(tensors, assign=True)
-    return model
+
+
+def _checked_weights(weights: NDArray[Any], steps: int) -> NDArray[np.float32]:
+    weights = np.asarray(weights, np.float32)
+    if weights.shape != (steps,):
+        raise ValueError(f"weights of shape {weights.shape}, expected one for each of the {steps:,} steps")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise ValueError("weights must be finite and not negative, and some of them positive")
+    return weights
 
 
 class _precise_enough:

@@ -1,13 +1,15 @@
 """Steps as the model reads them: distinct (observation, action) pairs once, and which of them each step is."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from secret_rl.credit.classes import RewardClasses
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
@@ -15,29 +17,38 @@ if TYPE_CHECKING:
 _ROWS_AT_A_TIME = 1 << 17
 _SAMPLE = 1 << 16
 _MAX_ROW_BYTES = 1024  # beyond this, observations are pictures that hardly ever repeat
-_RARE_SHARE, _MOST_REPEATS = 0.2, 20  # episodes with a reward of some sign are rare below this share
 _SHARE_OF_FREE = 0.5  # of a GPU's memory that rows may take
 _MAX_SHARE = 0.25  # a table is worth while if steps repeat at least four times on average
+
+
+class Rows(NamedTuple):
+    """Tokens: (observation, action) pairs, and whether each is the first of an episode."""
+
+    observations: Any  # nest of (tokens, ...)
+    actions: Any
+    first: Tensor  # (tokens,) 1.0 or 0.0
 
 
 @dataclass(frozen=True)
 class Batch:
     """Some episodes, padded to the longest: step ``t`` of episode ``b`` is token ``index[b, t]``."""
 
-    observations: Any  # nest of (tokens, ...)
-    actions: Any
+    rows: Rows
     index: Tensor  # (batch, time)
-    classes: Tensor  # (batch, time) sign of the reward + 1
-    lengths: Tensor  # (batch,)
+    classes: Tensor  # (batch, time) class of the reward
+    weights: Tensor  # (batch, time) of the step in the loss; 0 for padding
 
     def to(self, device: torch.device) -> "Batch":
         """On a device; from pinned memory, without waiting for it."""
-        moved = (map_nest(lambda tensor: tensor.to(device, non_blocking=True), part) for part in vars(self).values())
-        return Batch(*moved)
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> "Batch":
         """In memory that a GPU reads by itself."""
-        return Batch(*(map_nest(lambda tensor: tensor.pin_memory(), part) for part in vars(self).values()))
+        return self._mapped(lambda tensor: tensor.pin_memory())
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        rows, *others = vars(self).values()
+        return Batch(Rows(*(map_nest(function, part) for part in rows)), *map(function, others))
 
 
 @dataclass(frozen=True)
@@ -46,23 +57,46 @@ class Tokens:
 
     observations: Any
     actions: Any
+    first: NDArray[np.bool_]
     ids: NDArray[np.int32] | None
-    """(steps,) row of the table that each step is; None: every step is its own row."""
+    """(steps,) row of the table that each step is, first steps apart; None: every step is its own row."""
     offsets: NDArray[np.int64]
-    rewards: NDArray[Any]
+    classes: NDArray[np.int16]
+    """(steps,) class of each reward."""
+    weights: NDArray[np.float32]
+    """(steps,) of each step in the loss."""
 
     @classmethod
-    def of(cls, data: "Trajectories") -> "Tokens":
-        """Find the distinct pairs, if there are few; otherwise rows are read as they are asked for."""
-        rewards, offsets = np.asarray(data.rewards), np.asarray(data.offsets)
-        found = _distinct_rows([*arrays_of(data.observations), *arrays_of(data.actions)])
+    def of(cls, data: "Trajectories", reward_classes: RewardClasses) -> "Tokens":
+        """Find the distinct pairs, if there are few; otherwise rows are read as they are asked for.
+
+        Every step weighs the same until ``weighted``.
+        """
+        offsets, classes = np.asarray(data.offsets), reward_classes.index(data.rewards).astype(np.int16)
+        rest = offsets, classes, np.ones(len(classes), np.float32)
+        first = np.zeros(len(classes), np.bool_)
+        first[offsets[:-1]] = True
+        found = _distinct_rows([*arrays_of(data.observations), *arrays_of(data.actions), first])
         if found is None:
-            return cls(data.observations, data.actions, None, offsets, rewards)
-        first, ids = found
+            return cls(data.observations, data.actions, first, None, *rest)
+        where, ids = found
         observations, actions = (
-            map_nest(lambda array: array[first], nest) for nest in (data.observations, data.actions)
+            map_nest(lambda array: array[where], nest) for nest in (data.observations, data.actions)
         )
-        return cls(observations, actions, ids, offsets, rewards)
+        return cls(observations, actions, first[where], ids, *rest)
+
+    def weighted(self, weights: NDArray[np.float32]) -> "Tokens":
+        """With other weights (steps,) in the loss."""
+        return replace(self, weights=weights)
+
+    def named(self) -> "Named | None":
+        """The same steps by name alone, if there is a table: each distinct one is a number."""
+        if self.ids is None:
+            return None
+        count = len(self.first)
+        specs = {"type": "Discrete", "n": count, "start": 0}, {"type": "Discrete", "n": 1, "start": 0}
+        names = replace(self, observations=np.arange(count), actions=np.zeros(count, np.int64))
+        return Named(names, specs)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -87,7 +121,7 @@ class Tokens:
     def moved(self, device: torch.device) -> "NearTokens":
         """With its rows in the memory of a device, whether or not they fit well."""
         observations, actions = (map_nest(lambda a: _moved(a, device), n) for n in (self.observations, self.actions))
-        return NearTokens(observations, actions, self.ids, self.offsets, self.rewards)
+        return NearTokens(observations, actions, self.first, self.ids, self.offsets, self.classes, self.weights)
 
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """The episodes with these numbers."""
@@ -95,55 +129,45 @@ class Tokens:
         lengths = self.offsets[episodes + 1] - starts
         times = np.arange(lengths.max())
         rows = starts[:, None] + np.minimum(times, lengths[:, None] - 1)  # (batch, time); padding repeats the last
+        real = times < lengths[:, None]
         if self.ids is None:
-            real = times < lengths[:, None]
             used = rows[real]
             index = np.zeros(rows.shape, np.int64)
             index[real] = np.arange(len(used))
         else:
             used, inverse = np.unique(self.ids[rows], return_inverse=True)
             index = inverse.reshape(rows.shape)
-        classes = np.sign(self.rewards[rows]).astype(np.int64) + 1
+        classes, weights = self.classes[rows].astype(np.int64), self.weights[rows] * real
 
-        def put(array: Any) -> Tensor:
-            return as_tensor(array).to(device)
+        return Batch(self._rows(used, device), *(as_tensor(a).to(device) for a in (index, classes, weights)))
 
-        def rows_of(nest: Any) -> Any:
-            return map_nest(lambda array: put(np.asarray(array[used])), nest)
+    def rows(self, steps: NDArray[np.int64], device: torch.device | str = "cpu") -> Rows:
+        """The tokens of some steps."""
+        return self._rows(steps if self.ids is None else self.ids[steps], device)
 
-        return Batch(rows_of(self.observations), rows_of(self.actions), put(index), put(classes), put(lengths))
+    def table(self, device: torch.device | str, part: slice = slice(None)) -> Rows:
+        """The rows as they are kept, or some of them."""
+        return self._rows(part, device)
 
-    def with_rare_repeated(self, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Some episodes, those with a reward of a rare sign several times.
+    def _rows(self, used: NDArray[Any] | slice, device: torch.device | str) -> Rows:
 
-        Otherwise a batch holds a handful of them, and their gradient is mostly noise.
-        """
-        repeats = np.ones(len(episodes), np.int64)
-        for rewarded in (self.rewards > 0, self.rewards < 0):
-            holds = np.add.reduceat(rewarded, self.offsets[:-1])[episodes] > 0
-            share = holds.mean()
-            if 0 < share < _RARE_SHARE:
-                times = min(round(_RARE_SHARE / share), _MOST_REPEATS)
-                repeats = np.where(holds, np.maximum(repeats, times), repeats)
-        return np.repeat(episodes, repeats)
+        def chosen(array: Any) -> Tensor:
+            return as_tensor(np.asarray(array[used])).to(device)
 
-    def order(self, episodes: NDArray[np.int64], size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-        """One pass in random batches of episodes of similar length, so that little is padded."""
-        shuffled = rng.permutation(episodes)
-        lengths = self.lengths
-        window = 32 * size
-        batches = []
-        for first in range(0, len(shuffled), window):
-            part = shuffled[first : first + window]
-            part = part[np.argsort(lengths[part], kind="stable")]
-            batches += [part[i : i + size] for i in range(0, len(part), size)]
+        return Rows(map_nest(chosen, self.observations), map_nest(chosen, self.actions), chosen(self.first).float())
+
+    def by_length(self, episodes: NDArray[np.int64], size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        """Batches of episodes of similar length, so that little is padded, in random order."""
+        ordered = episodes[np.argsort(self.lengths[episodes], kind="stable")]
+        batches = [ordered[i : i + size] for i in range(0, len(ordered), size)]
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def in_order(self, episodes: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
-        """Every episode once, by length, in batches."""
-        ordered = episodes[np.argsort(self.lengths[episodes], kind="stable")]
-        for first in range(0, len(ordered), size):
-            yield ordered[first : first + size]
+
+class Named(NamedTuple):
+    """Steps by name, and the spaces of such observations and actions."""
+
+    tokens: Tokens
+    specs: tuple[dict[str, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -152,23 +176,30 @@ class NearTokens(Tokens):
 
     def __post_init__(self) -> None:
         device = arrays_of(self.actions)[0].device
-        facts = self.offsets[:-1], self.lengths, np.sign(self.rewards).astype(np.int8) + np.int8(1)
+        facts = self.offsets[:-1], self.lengths, self.classes, self.weights, self.first.astype(np.float32)
         object.__setattr__(self, "_facts", tuple(torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in facts))
 
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """The episodes with these numbers. Padding is encoded, too, so that no count has to be waited for."""
-        starts, all_lengths, classes = self._facts  # type: ignore[attr-defined]
+        starts, all_lengths, classes, weights, _ = self._facts  # type: ignore[attr-defined]
         longest = int((self.offsets[episodes + 1] - self.offsets[episodes]).max())
         chosen = torch.from_numpy(np.ascontiguousarray(episodes)).to(starts.device)
         lengths = all_lengths[chosen]
         times = torch.arange(longest, device=starts.device)
         rows = starts[chosen][:, None] + torch.minimum(times, lengths[:, None] - 1)
-        observations, actions = (
-            map_nest(lambda array: array.index_select(0, rows.flatten()), nest)
-            for nest in (self.observations, self.actions)
-        )
         index = torch.arange(rows.numel(), device=starts.device).view(rows.shape)
-        return Batch(observations, actions, index, classes[rows].long(), lengths).to(torch.device(device))
+        weights = weights[rows] * (times < lengths[:, None])
+        return Batch(self._near(rows.flatten()), index, classes[rows].long(), weights).to(torch.device(device))
+
+    def _rows(self, used: NDArray[Any] | slice, device: torch.device | str) -> Rows:
+        steps = np.arange(len(self.first))[used]
+        near = self._near(torch.from_numpy(steps).to(arrays_of(self.actions)[0].device))
+        return Rows(*(map_nest(lambda tensor: tensor.to(device), part) for part in near))
+
+    def _near(self, used: Tensor) -> Rows:
+        """Rows on the device they are on."""
+        nests = self.observations, self.actions, self._facts[-1]  # type: ignore[attr-defined]
+        return Rows(*(map_nest(lambda array: array.index_select(0, used), nest) for nest in nests))
 
 
 def _moved(array: NDArray[Any], device: torch.device) -> Tensor:

@@ -9,29 +9,39 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from secret_rl.credit.encoders import has_colours, recoloured
+from secret_rl.credit.encoders import recoloured
 from secret_rl.credit.measures import Confusion
 from secret_rl.credit.model import Dropout, RewardPredictor, weighted_loss
-from secret_rl.credit.options import CLASSES, TrainingOptions
-from secret_rl.credit.tokens import Batch, NearTokens, Tokens, as_tensor, map_nest
+from secret_rl.credit.options import TrainingOptions
+from secret_rl.credit.tokens import Batch, NearTokens, Tokens
 
 _EVALUATION_BATCH_STEPS = 1 << 16  # steps per evaluation batch: bounds memory for long episodes
+_MOST_PAIRS = 1 << 25  # pairs of steps that attend to each other at a time
+BYTES_PER_PAIR = 24  # scores, weights, masks and their gradients
+_MOST_GRADIENT = 1.0  # norm
+_WINDOW = 32  # updates whose episodes are drawn together
+_COOLING, _LEAST_COOLING = 0.7, 150  # updates of the cooling down: a share of those before it, but so many at least
 _GRAPH_TABLE = 1 << 14  # tokens up to which a whole table is encoded at each update on a GPU
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The loss and the predictions on held-out trajectories."""
+    """Predictions on held-out trajectories."""
 
-    loss: float
     confusion: Confusion
+    log_probabilities: NDArray[np.float32]
+    """(steps of these trajectories,) of each reward's class."""
+
+
+def at_a_time(longest: int) -> int:
+    """Episodes of so many steps whose attention fits in memory together."""
+    return max(1, _MOST_PAIRS // longest**2)
 
 
 def update_seed(seed: int, step: int) -> int:
@@ -47,22 +57,24 @@ class Trainer:
         model: RewardPredictor,
         tokens: Tokens,
         episodes: NDArray[np.int64],
-        class_weights: tuple[float, float, float],
+        draw: NDArray[np.float64],
         options: TrainingOptions,
         seed: int,
         device: torch.device,
     ) -> None:
-        if options.recolour and not has_colours(model.observation_encoder):
-            raise ValueError(
-                "recolour=True needs pictures of three colours, (height, width, 3), and these observations hold none: "
-                "leave it out"
-            )
         self.model = model.to(device)
         self.tokens, self.episodes, self.options, self.seed, self.device = tokens, episodes, options, seed, device
-        self.class_weights = torch.tensor(class_weights, device=device)
+        self._drawn_up_to = np.cumsum(draw) / np.sum(draw)
         self.planned_steps = options.planned_steps(len(episodes))
+        self.batch_size = min(options.batch_size, len(episodes), at_a_time(int(tokens.lengths[episodes].max())))
         self.step = 0
+        self.cooling_from: int | None = None
+        """The update from which the learning rate falls; None: not yet."""
+        self.last_step = self.planned_steps
+        self.half_learned_at: int | None = None
+        """The update from which fewer and fewer steps are hidden; None: not yet."""
         self._looking_cost = torch.zeros((), device=device)
+        self._hiding = torch.ones((), device=device)
         matrices = [p for p in model.parameters() if p.ndim >= 2]
         others = [p for p in model.parameters() if p.ndim < 2]
         self.optimiser = torch.optim.AdamW(
@@ -75,24 +87,38 @@ class Trainer:
         self._reader = ThreadPoolExecutor(1)
         self._ahead: tuple[int, Future[Batch]] | None = None
         self._graph: _GraphedUpdate | None = None
-        if (
-            device.type == "cuda"
-            and tokens.ids is not None
-            and len(next(iter(_leaves(tokens.actions)))) <= _GRAPH_TABLE
-        ):
+        if device.type == "cuda" and tokens.ids is not None and len(tokens.first) <= _GRAPH_TABLE:
             self._graph = _GraphedUpdate(self)
 
+    def cool_down(self) -> None:
+        """From now on the learning rate falls to 0, and looking has its price."""
+        self.cooling_from = self.step
+        self.last_step = min(self.planned_steps, self.step + max(round(_COOLING * self.step), _LEAST_COOLING))
+
     def learning_rate(self, step: int) -> float:
-        """Linear warm-up, then a cosine to 0."""
-        warmup = min(self.options.warmup, self.planned_steps // 10)
-        if step < warmup:
-            return self.options.learning_rate * (step + 1) / warmup
-        progress = (step - warmup) / max(1, self.planned_steps - warmup)
-        return self.options.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+        """Linear warm-up, then constant, then a cosine to 0."""
+        warmup = max(1, min(self.options.warmup, self.planned_steps // 10))
+        rate = self.options.learning_rate * min(1.0, (step + 1) / warmup)
+        return rate * 0.5 * (1 + math.cos(math.pi * self._cooled(step)))
 
     def looking_cost(self, step: int) -> float:
-        """Nothing until 30 % of the updates are made, then rising to the full price at 60 %."""
-        return self.options.looking_cost * min(1.0, max(0.0, (step / self.planned_steps - 0.3) / 0.3))
+        """Nothing while it learns; the full price from a third of the cooling down on."""
+        return self.options.looking_cost * min(1.0, 3 * self._cooled(step))
+
+    def hiding(self, step: int) -> float:
+        """The share of the episodes in which rows fail to see steps: all until half is learned, then fewer and fewer.
+
+        By then the model knows what to look for in either case, and what counts several steps needs to see all.
+        """
+        if self.half_learned_at is None:
+            return 1 - self._cooled(step)
+        return max(0.0, 1 - (step - self.half_learned_at) / self.half_learned_at)
+
+    def _cooled(self, step: int) -> float:
+        """How far the cooling down has come, from 0 to 1."""
+        if self.cooling_from is None:
+            return 0.0
+        return min(1.0, (step - self.cooling_from) / max(1, self.last_step - self.cooling_from))
 
     def train(self, updates: int) -> float:
         """Make some updates; give the mean loss."""
@@ -101,6 +127,7 @@ class Trainer:
         for _ in range(updates):
             self._set_learning_rate(self.learning_rate(self.step))
             self._looking_cost.fill_(self.looking_cost(self.step))
+            self._hiding.fill_(self.hiding(self.step))
             episodes = self._episodes_of(self.step)
             update = self._graph if self._graph is not None else self._update
             losses.append(update(episodes))
@@ -112,6 +139,7 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         loss = self.loss(self._batch(episodes), generator)
         loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), _MOST_GRADIENT)
         self.optimiser.step()
         return loss.detach()
 
@@ -131,25 +159,26 @@ class Trainer:
         return batch.pinned() if self.device.type == "cuda" else batch
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The training loss of a batch, with dropout and shifted positions."""
-        dropout = Dropout(generator)
-        shift = torch.randint(
-            self.model.options.max_position_shift + 1, (len(batch.index),), generator=generator, device=self.device
-        )
-        observations = batch.observations
+        """The training loss of a batch, with dropout."""
+        dropout = Dropout(generator, self._hiding)
+        rows = batch.rows
         if self.options.recolour:
-            observations = recoloured(self.model.observation_encoder, observations, generator)
-        tokens = self.model.encode(observations, batch.actions, dropout)
-        prediction = self.model(tokens, batch.index, shift, dropout)
-        return weighted_loss(prediction, batch.classes, batch.lengths, self.class_weights, self._looking_cost)
+            seen = recoloured(self.model.encoder.observation_encoder, rows.observations, generator)
+            rows = rows._replace(observations=seen)
+        tokens = self.model.encode(rows, dropout)
+        prediction = self.model(tokens, batch.index, dropout)
+        return weighted_loss(prediction, batch.classes, batch.weights, self._looking_cost)
 
     def _episodes_of(self, step: int) -> NDArray[np.int64]:
-        size = min(self.options.batch_size, len(self.episodes))
-        per_pass = -(-len(self.episodes) // size)
-        number, position = divmod(step, per_pass)
+        """The episodes of an update, drawn in proportion to ``draw``, as evenly as chance allows."""
+        size = self.batch_size
+        number, position = divmod(step, _WINDOW)
         if self._batches[0] != number:
             rng = np.random.default_rng([self.seed, number])
-            self._batches = (number, self.tokens.order(self.episodes, size, rng))
+            wanted = _WINDOW * size
+            places = (np.arange(wanted) + rng.random()) / wanted
+            chosen = np.minimum(np.searchsorted(self._drawn_up_to, places, side="right"), len(self.episodes) - 1)
+            self._batches = (number, self.tokens.by_length(self.episodes[chosen], size, rng))
         return self._batches[1][position]
 
     def _set_learning_rate(self, rate: float) -> None:
@@ -160,8 +189,8 @@ class Trainer:
                 group["lr"] = rate
 
     def evaluate(self, episodes: NDArray[np.int64]) -> Evaluation:
-        """Loss and predictions on some episodes, without dropout."""
-        return evaluate(self.model, self.tokens, episodes, self.class_weights, self.device)
+        """Predictions on some episodes, without dropout."""
+        return evaluate(self.model, self.tokens, episodes, self.device)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that updates change, by name."""
@@ -170,6 +199,16 @@ class Trainer:
             for key, value in self.optimiser.state.get(parameter, {}).items():
                 tensors[f"optimiser.{key}.{name}"] = torch.as_tensor(value)
         return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
+
+    def fits(self, tensors: dict[str, Tensor]) -> bool:
+        """Whether these may have come from ``state``; before the first update, an optimiser has none of its own."""
+        model = {f"model.{name}": value.shape for name, value in self.model.state_dict().items()}
+        means = {
+            f"optimiser.{key}.{name}": torch.Size() if key == "step" else parameter.shape
+            for name, parameter in self.model.named_parameters()
+            for key in ("step", "exp_avg", "exp_avg_sq")
+        }
+        return {name: value.shape for name, value in tensors.items()} in (model, model | means)
 
     def restore(self, tensors: dict[str, Tensor], step: int) -> None:
         """Go on from ``state`` after ``step`` updates. Written in place, where a CUDA graph finds it."""
@@ -188,30 +227,33 @@ class Trainer:
 
 
 @torch.no_grad()
-def evaluate(
-    model: RewardPredictor,
-    tokens: Tokens,
-    episodes: NDArray[np.int64],
-    class_weights: Tensor,
-    device: torch.device,
-) -> Evaluation:
-    """Loss and predictions on some episodes, without dropout."""
+def evaluate(model: RewardPredictor, tokens: Tokens, episodes: NDArray[np.int64], device: torch.device) -> Evaluation:
+    """Predictions on some episodes, without dropout."""
     model.eval()
-    loss, counts = 0.0, np.zeros((len(CLASSES), len(CLASSES)), np.int64)
+    classes = model.head.out_features
+    counts = np.zeros((classes, classes), np.int64)
+    ends = np.cumsum(tokens.lengths[episodes])
+    said = np.empty(int(ends[-1]), np.float32)
     for part in _evaluation_batches(tokens, episodes):
-        batch = tokens.batch(part, device)
-        encoded = model.encode(batch.observations, batch.actions, Dropout(None))
-        prediction = model(encoded, batch.index)
-        loss += float(weighted_loss(prediction, batch.classes, batch.lengths, class_weights)) * len(part)
-        real = torch.arange(batch.index.shape[1], device=device) < batch.lengths[:, None]
-        pairs = batch.classes[real] * len(CLASSES) + prediction.logits.argmax(-1)[real]
-        counts += torch.bincount(pairs, minlength=counts.size).reshape(counts.shape).cpu().numpy()
-    return Evaluation(loss / len(episodes), Confusion(counts))
+        batch = tokens.batch(episodes[part], device)
+        encoded = model.encode(batch.rows, Dropout(None))
+        logits = model(encoded, batch.index).logits
+        lengths = tokens.lengths[episodes[part]]
+        real = np.arange(batch.index.shape[1]) < lengths[:, None]
+        chosen = logits.log_softmax(-1).gather(-1, batch.classes[..., None])[..., 0].cpu().numpy()
+        places = (ends[part] - lengths)[:, None] + np.arange(batch.index.shape[1])
+        said[places[real]] = chosen[real]
+        pairs = (batch.classes * classes + logits.argmax(-1)).cpu().numpy()[real]
+        counts += np.bincount(pairs, minlength=counts.size).reshape(counts.shape)
+    return Evaluation(Confusion(counts), said)
 
 
 def _evaluation_batches(tokens: Tokens, episodes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     longest = int(tokens.lengths[episodes].max())
-    yield from tokens.in_order(episodes, max(1, _EVALUATION_BATCH_STEPS // longest))
+    by_length = np.argsort(tokens.lengths[episodes], kind="stable")
+    size = min(max(1, _EVALUATION_BATCH_STEPS // longest), at_a_time(longest))
+    for first in range(0, len(episodes), size):
+        yield by_length[first : first + size]
 
 
 class _GraphedUpdate:
@@ -225,17 +267,13 @@ class _GraphedUpdate:
         self.trainer = trainer
         device, tokens = trainer.device, trainer.tokens
         assert tokens.ids is not None
-        self.observations, self.actions = (
-            map_nest(lambda a: as_tensor(np.asarray(a)).to(device), nest)
-            for nest in (tokens.observations, tokens.actions)
-        )
+        self.table = tokens.table(device)
         self.ids = torch.from_numpy(tokens.ids).to(device)
-        self.classes = torch.from_numpy(np.sign(tokens.rewards).astype(np.int8) + np.int8(1)).to(device)
+        self.classes, self.weights = (torch.from_numpy(a).to(device) for a in (tokens.classes, tokens.weights))
         self.starts = torch.from_numpy(tokens.offsets[:-1].copy()).to(device)
         self.lengths = torch.from_numpy(tokens.lengths).to(device)
         self.time = torch.arange(int(tokens.lengths[trainer.episodes].max()), device=device)
-        size = min(trainer.options.batch_size, len(trainer.episodes))
-        self.episodes = torch.zeros(size, dtype=torch.int64, device=device)
+        self.episodes = torch.zeros(trainer.batch_size, dtype=torch.int64, device=device)
         self.generator = torch.Generator(device)
         self.loss = torch.compile(trainer.loss, dynamic=False) if trainer.options.compile else trainer.loss
         self.graph: torch.cuda.CUDAGraph | _NoGraph | None = None
@@ -280,10 +318,12 @@ class _GraphedUpdate:
     def _run(self) -> None:
         lengths = self.lengths[self.episodes]
         rows = self.starts[self.episodes][:, None] + torch.minimum(self.time, lengths[:, None] - 1)
-        batch = Batch(self.observations, self.actions, self.ids[rows].long(), self.classes[rows].long(), lengths)
+        weights = self.weights[rows] * (self.time < lengths[:, None])
+        batch = Batch(self.table, self.ids[rows].long(), self.classes[rows].long(), weights)
         self.trainer.optimiser.zero_grad(set_to_none=True)
         loss = self.loss(batch, self.generator)
         loss.backward()
+        nn.utils.clip_grad_norm_(self.trainer.model.parameters(), _MOST_GRADIENT)
         self.trainer.optimiser.step()
         self.result.copy_(loss.detach())
 
@@ -293,14 +333,3 @@ class _NoGraph:
 
     def __init__(self, run: Callable[[], None]) -> None:
         self.replay = run
-
-
-def _leaves(nest: Any) -> Iterator[Any]:
-    if isinstance(nest, dict):
-        for part in nest.values():
-            yield from _leaves(part)
-    elif isinstance(nest, tuple):
-        for part in nest:
-            yield from _leaves(part)
-    else:
-        yield nest

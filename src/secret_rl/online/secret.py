@@ -20,7 +20,7 @@ from secret_rl.views import View, apply_view
 # Somebody waits while these fits happen: a few seconds each, and the next one begins from other weights.
 SMALL_FIT: dict[str, Any] = {
     "steps": 800, "batch_size": 32, "units": 64, "learning_rate": 3e-3, "warmup": 50, "evaluate_every": 200,
-    "validation": 0.2, "restarts": 0,
+    "validation": 0.2,
 }  # fmt: skip
 _SPLITS = 20  # among which the one is chosen that holds out a fair share of the successes
 
@@ -34,7 +34,7 @@ class Refit:
     successes: int
     """Episodes with a positive reward, among those kept."""
     history_gain: float | None
-    """How much the past improves the predictions of the credit model; None if none was fitted."""
+    """Share of the open uncertainty about rewards that the past removes; None if no credit model was fitted."""
     accepted: bool
     """Whether there is a new potential."""
     reason: str
@@ -48,9 +48,8 @@ class OnlineSecret:
 
     Once ``first`` episodes are finished, and whenever their number has grown by the factor ``growth`` since, up to
     ``last``, a credit model is fitted to the newest ``keep`` and a potential made of it. Until ``min_successes`` of
-    these hold a positive reward, that waits. Where there is nothing to learn from, such as a reward class that is
-    never predicted or a past that does not improve predictions by ``min_gain``, the potential stays as it is;
-    ``history`` tells.
+    these hold a positive reward, that waits. Where the verdict on the model is not "credit", or its history gain is
+    below ``min_gain``, the potential stays as it is; ``history`` says why.
 
     ``view`` is what the credit model may see: where the observation gives the reward away, attention finds nothing.
     Each credit model is fitted from scratch; with ``fine_tune`` it is the last accepted one trained further
@@ -200,10 +199,10 @@ class OnlineSecret:
         if self.use_credit:
             secret = self._fit(seen)
             assert secret.report is not None
-            if secret.report.collapsed:
-                return None, secret, f"never predicted: rewards of sign {secret.report.validation.never_predicted}"
+            if secret.report.verdict != "credit":
+                return None, secret, secret.report.verdict
             if secret.report.history_gain < self.min_gain:
-                return None, secret, f"the past improves predictions by {secret.report.history_gain:+.3f} only"
+                return None, secret, f"the past removes {secret.report.history_gain:.1%} of what is open only"
         potential = make(self.potential, secret, data, seen, self.view, self.potential_options)
         if potential is None:
             return None, secret, "no potential could be made"

@@ -22,6 +22,7 @@ th, td { padding: 0.2rem 0.9rem 0.2rem 0; text-align: left; vertical-align: top;
 thead th { color: var(--soft); font-weight: 600; }
 tbody th { font-weight: 500; }
 .verdict { font-size: 1.1rem; margin: 0.4rem 0; }
+.banner { border: 2px solid #c04a00; border-radius: 6px; padding: 0.5rem 0.9rem; font-weight: 600; }
 .note, figcaption, summary { color: var(--soft); }
 svg, img { max-width: 100%; height: auto; }
 svg text { fill: currentColor; }

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from secret_rl.atomic import replace_text
-from secret_rl.credit.measures import Confusion
+from secret_rl.credit.diagnosis import FitReport
 from secret_rl.report.concentration import plot_concentration
 from secret_rl.report.html import Html, element, folded, page, picture, table
 from secret_rl.report.learned import learned_sections
@@ -14,6 +14,7 @@ from secret_rl.report.record import FORMAT
 from secret_rl.report.runs import Run, load_runs
 from secret_rl.report.style import svg_of
 from secret_rl.report.training_curves import plot_training
+from secret_rl.report.verdicts import doubt_of, verdict_of
 
 _MISSING = "\N{EM DASH}"
 
@@ -41,21 +42,16 @@ def report_page(runs: Sequence[Run]) -> str:
 
 def _verdicts(runs: Sequence[Run]) -> Iterator[Html]:
     for run in runs:
-        words = run.verdict or _words_of_fit(run)
-        if words:
-            yield element("p", words if len(runs) == 1 else f"{run.name}: {words}", kind="verdict")
-
-
-def _words_of_fit(run: Run) -> str | None:
-    if run.fit is None:
-        return None
-    if run.fit.collapsed:
-        return "a reward class is never predicted: the attention of this model is not credit"
-    judged = [f"{quality} on {name}" for name, quality in run.quality.items()]
-    gain = f"the past improves the predictions of reward signs by {run.fit.history_gain:+.3f}"
-    if not run.fit.uses_past:
-        return f"{gain} only: the attention of this model is not credit"
-    return "; ".join([gain, *judged])
+        before = "" if len(runs) == 1 else f"{run.name}: "
+        doubt = doubt_of(run.fit)
+        if run.fit is not None and doubt is not None:
+            yield element("p", f"{before}{run.fit.verdict}: {doubt}.", kind="banner")
+        if run.verdict:
+            yield element("p", f"{before}{run.verdict}", kind="verdict")
+        if run.fit is not None:
+            judged = [f"{quality} on {name}" for name, quality in run.quality.items()]
+            words = "; ".join([verdict_of(run.fit), *judged])
+            yield element("p", f"Credit model of {run.name}, {words}", kind="verdict")
 
 
 def _overview(runs: Sequence[Run]) -> Iterator[Html]:
@@ -114,24 +110,28 @@ def _training(runs: Sequence[Run]) -> Iterator[Html]:
     if not fits:
         return
     yield element("h2", "Training of the credit model")
-    header = ["run", "accuracy", "without the past", "history gain", "class weights", "updates", "attempts", "seconds"]
+    header = ["run", "verdict", "history gain", "left open", "accuracy", "updates", "seconds"]
     rows = [
         [
-            name, _accuracy(fit.validation), _accuracy(fit.memoryless), f"{fit.history_gain:+.3f}",
-            ", ".join(f"{weight:.3g}" for weight in fit.class_weights), f"{fit.steps:,}", str(fit.attempts),
-            f"{fit.seconds:.0f}",
+            name, fit.verdict, f"{fit.history_gain:.1%}", f"{fit.uncertain:,.0f} rewards", _accuracy(fit),
+            f"{fit.steps:,}", f"{fit.seconds:.0f}",
         ]
         for name, fit in fits.items()
     ]  # fmt: skip
     yield table(header, rows)
-    yield element("p", "Accuracy by the sign of the reward, on held-out trajectories.", kind="note")
+    yield element(
+        "p", "History gain: of the uncertainty that the present leaves about rewards, the share that the past removes. "
+        "Left open: the rewards that the present does not decide. Accuracy by the class of the reward. Gain and "
+        "accuracy are of held-out trajectories.", kind="note",
+    )  # fmt: skip
     curves = {name: fit.curve for name, fit in fits.items() if fit.curve}
     if curves:
         yield element("figure", Html(svg_of(plot_training(curves))))
 
 
-def _accuracy(confusion: Confusion) -> str:
-    return ", ".join(f"{name} {value:.3f}" for name, value in confusion.to_json()["accuracy"].items())
+def _accuracy(fit: FitReport) -> str:
+    values = zip(fit.classes.names, fit.validation.accuracy, fit.validation.present, strict=True)
+    return ", ".join(f"{value:.3f} of {name}" for name, value, here in values if here)
 
 
 def _quality(runs: Sequence[Run]) -> Iterator[Html]:

@@ -47,8 +47,8 @@ def estimate_potential(
       earned, mean over visits. It stays until the reward is paid.
     - ``"cumulative"``: all credit earned so far, mean over visits.
     - ``"value"``: Monte-Carlo value, mean over visits. It needs no attributions: the baseline that credit has to beat.
-    - ``"mixed"``: pending for rewards that were attributed, value for the others. With attributions of
-      ``secret.attribute(..., needing_past=True)``, rewards that nothing in the past decides count with their value.
+    - ``"mixed"``: pending for rewards that were attributed, value for the others: those that the present decides, which
+      ``secret.attribute`` leaves out, and those that are not predicted.
 
     ``discount`` is that of ``"pending"``, ``"value"`` and ``"mixed"``, and need not be the agent's: the trajectories
     are slower than the agent will be, and a smaller one leans towards their quick successes (1: no discount).

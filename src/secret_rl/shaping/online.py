@@ -30,7 +30,10 @@ _SWITCHES = ("reset_on_reward", "repeat")
 
 
 class StepCredit(Protocol):
-    """Says what a step is worth when it is taken: a fitted ``Secret``, or anything alike."""
+    """Says what a step is worth when it is taken: a fitted ``Secret``, or anything alike.
+
+    A ``Secret`` with ``transitions=True`` is given what each step led to as well.
+    """
 
     def step_credit(self, observations: Any, actions: Any, /) -> NDArray[np.float64]:
         """(steps,) the share of a reward that each (observation, action) pair would earn, from 0 to 1."""
@@ -95,6 +98,7 @@ class OnlineCredit:
             warn_after = check_integer("warn_after", warn_after, 1)
         warn_unless_credit(secret)
         self._secret, self._observation = secret, observation
+        self._transitions = bool(getattr(getattr(secret, "model_options", None), "transitions", False))
         self._view = observation if isinstance(observation, View) else None
         self._function = observation if self._view is None and callable(observation) else None
         self.options: dict[str, Any] = {
@@ -139,7 +143,8 @@ class OnlineCredit:
         """Add what the step earned."""
         if self._before is None:
             raise RuntimeError("no episode has begun: tell the potential with begin(observation, info)")
-        pair, earned = self._known.of_one(self._before, action)
+        seen = self._seen(observation, info)
+        pair, earned = self._known.of_one(self._before, action, *self._then(seen))
         if earned:
             self._watch.on = False
             if not self.options["repeat"]:
@@ -150,7 +155,7 @@ class OnlineCredit:
         if self.options["reset_on_reward"] and reward > 0:
             self._sum = 0.0
             self._paid.clear()
-        self._before = self._seen(observation, info)
+        self._before = seen
         return min(self._sum, self.bound)
 
     def vector(self, n: int) -> "_VectorOnlineCredit | None":
@@ -170,15 +175,20 @@ class OnlineCredit:
             raise AttributeError("a sum that starts anew, or of observations from a function, has no form as arrays")
         states, actions = model.next_states.shape
         observed = map_arrays(lambda array: np.repeat(array, actions, axis=0), self._rows(model.observations))
-        done = np.tile(np.arange(actions), states)
-        worth = self._worth(observed, done)
+        following = model.next_states.ravel()
+        pairs_of = (
+            observed,
+            np.tile(np.arange(actions), states),
+            *self._then(map_arrays(lambda array: np.asarray(array)[following], self._rows(model.observations))),
+        )
+        worth = self._worth(*pairs_of)
         if not worth.any():
             self._watch.warn(f"none of the {len(worth):,} pairs of this task earns anything")
         if self.options["repeat"]:  # pairs of the same worth share a row
             rows, pairs = np.unique(worth, return_inverse=True)
         else:  # equal pairs share one, and all that earn nothing
             earning = np.flatnonzero(worth)
-            _, firsts, numbers = np.unique(self._keys(observed, done, earning), return_index=True, return_inverse=True)
+            _, firsts, numbers = np.unique(self._keys(pairs_of, earning), return_index=True, return_inverse=True)
             rows = np.concatenate([[0.0], worth[earning[firsts]]])
             pairs = np.zeros(len(worth), np.int64)
             pairs[earning] = numbers + 1
@@ -194,8 +204,8 @@ class OnlineCredit:
 
         Their rewards are not looked at, unless the sum starts anew with them.
         """
-        observed = self._rows(trajectories.observations)
-        worth = self._worth(observed, trajectories.actions)
+        steps = self._rows(trajectories.observations), trajectories.actions, *self._led_to(trajectories)
+        worth = self._worth(*steps)
         rewards = np.asarray(trajectories.rewards) if self.options["reset_on_reward"] else np.zeros(trajectories.steps)
         if not self.options["repeat"]:
             begins = np.zeros(trajectories.steps + 1, np.bool_)  # of an episode, or after a reward that ends the sum
@@ -203,7 +213,7 @@ class OnlineCredit:
             begins[1:] |= rewards > 0
             earning, sums_of = np.flatnonzero(worth), np.cumsum(begins)
             paid: set[tuple[int, bytes]] = set()
-            for t, key in zip(earning.tolist(), self._keys(observed, trajectories.actions, earning), strict=True):
+            for t, key in zip(earning.tolist(), self._keys(steps, earning), strict=True):
                 pair = int(sums_of[t]), key
                 worth[t] = 0.0 if pair in paid else worth[t]
                 paid.add(pair)
@@ -254,16 +264,36 @@ class OnlineCredit:
         """What the model reads of many observations."""
         return observations if self._view is None else self._view.rows(observations)
 
-    def _worth(self, observations: Any, actions: Any) -> NDArray[np.float64]:
+    def _then(self, next_observations: Any) -> tuple[Any, ...]:
+        """What steps led to, for a model that reads it."""
+        return (next_observations,) if self._transitions else ()
+
+    def _led_to(self, trajectories: Trajectories) -> tuple[Any, ...]:
+        """The same of every step of trajectories; a last step leads nowhere where no final observation is known."""
+        if not self._transitions:
+            return ()
+        last = trajectories.offsets[1:] - 1
+        following = np.arange(trajectories.steps) + 1
+        following[last] = last
+        rows = map_arrays(lambda array: np.asarray(array)[following], trajectories.observations)
+
+        def put(into: NDArray[Any], final: NDArray[Any]) -> None:
+            into[last] = final
+
+        if trajectories.final_observations is not None:
+            map_arrays(put, rows, trajectories.final_observations)
+        return (self._rows(rows),)
+
+    def _worth(self, *pairs: Any) -> NDArray[np.float64]:
         """(steps,) what each pair adds to the sum."""
-        credit = np.asarray(self._secret.step_credit(observations, actions), np.float64)
+        credit = np.asarray(self._secret.step_credit(*pairs), np.float64)
         self._watch.largest = max(self._watch.largest, credit.max(initial=0.0))
         return np.where(credit > self.options["threshold"], self._factor * credit, 0.0)
 
-    def _keys(self, observations: Any, actions: Any, rows: NDArray[np.int64]) -> list[bytes]:
+    def _keys(self, pairs: Sequence[Any], rows: NDArray[np.int64]) -> list[bytes]:
         """(rows,) equal where the pairs of these rows are."""
-        seen, done = (map_arrays(lambda array: np.asarray(array)[rows], nest) for nest in (observations, actions))
-        return pair_keys(seen, done, len(rows)) if len(rows) else []
+        chosen = [map_arrays(lambda array: np.asarray(array)[rows], nest) for nest in pairs]
+        return pair_keys(chosen, len(rows)) if len(rows) else []
 
 
 class _Watch:
@@ -320,13 +350,15 @@ class _VectorOnlineCredit:
         """(n,) Phi where ``active``."""
         if self._before is None:
             raise RuntimeError("no episode has begun: tell the potential with begin(started, observations, infos)")
-        pairs = self._before, map_arrays(np.asarray, actions)
+        pairs = [self._before, map_arrays(np.asarray, actions)]
+        if self._potential._transitions:
+            pairs += [map_arrays(np.asarray, self._potential._rows(observations))]
         if active.all():
-            self._sums += self._earned(range(len(self._sums)), *pairs)
+            self._sums += self._earned(range(len(self._sums)), pairs)
         else:
             which = active.nonzero()[0]
-            before, done = (map_arrays(lambda array: array[which], nest) for nest in pairs)
-            self._sums[which] += self._earned(which.tolist(), before, done)
+            some = [map_arrays(lambda array: array[which], nest) for nest in pairs]
+            self._sums[which] += self._earned(which.tolist(), some)
         if self._potential._watch.on:
             self._steps += active
         if self._potential.options["reset_on_reward"]:
@@ -334,9 +366,9 @@ class _VectorOnlineCredit:
         self._keep(active, observations)
         return np.minimum(self._sums, self._potential.bound)
 
-    def _earned(self, which: Sequence[int], observations: Any, actions: Any) -> list[float]:
+    def _earned(self, which: Sequence[int], pairs: Sequence[Any]) -> list[float]:
         """(rows,) what steps of some environments earn."""
-        keys, earned = self._potential._known.of_rows(observations, actions, len(which))
+        keys, earned = self._potential._known.of_rows(pairs, len(which))
         if any(earned):
             self._potential._watch.on = False
             if not self._potential.options["repeat"]:

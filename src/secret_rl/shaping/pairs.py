@@ -1,6 +1,9 @@
-"""What (observation, action) pairs are worth, remembered, so that a pair that comes again costs a lookup."""
+"""What (observation, action) pairs are worth, remembered, so that a pair that comes again costs a lookup.
 
-from collections.abc import Callable
+For models that read transitions, the next observation is part of a pair, too.
+"""
+
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -14,30 +17,29 @@ _LONGEST_KEY = 512  # bytes; of larger pairs, pictures for one, a digest is kept
 
 
 class KnownPairs:
-    """Pairs and their worth; ``worth`` of (observations, actions), one row each, is asked for those not known yet."""
+    """Pairs and their worth; ``worth`` of (observations, actions, ...), one row each, is asked for new ones."""
 
-    def __init__(self, worth: Callable[[Any, Any], NDArray[np.float64]]) -> None:
+    def __init__(self, worth: Callable[..., NDArray[np.float64]]) -> None:
         self._worth = worth
         self.known: dict[bytes, float] = {}
 
-    def of_one(self, observation: Any, action: Any) -> tuple[bytes, float]:
+    def of_one(self, *pair: Any) -> tuple[bytes, float]:
         """The key and the worth of one pair."""
-        key = _short(_content(observation) + _content(action))
+        key = _short(b"".join(map(_content, pair)))
         value = self.known.get(key)
         if value is None:
-            observations, actions = (map_arrays(lambda part: np.asarray(part)[None], n) for n in (observation, action))
-            value = float(self._worth(observations, actions)[0])
+            value = float(self._worth(*(map_arrays(lambda part: np.asarray(part)[None], nest) for nest in pair))[0])
             self._remember({key: value})
         return key, value
 
-    def of_rows(self, observations: Any, actions: Any, n: int) -> tuple[list[bytes], list[float]]:
+    def of_rows(self, pairs: Sequence[Any], n: int) -> tuple[list[bytes], list[float]]:
         """(n,) the keys and the worth of many pairs; those not known are asked for together, and equal ones once."""
-        keys = pair_keys(observations, actions, n)
+        keys = pair_keys(pairs, n)
         values: list[Any] = list(map(self.known.get, keys))
         if None in values:
             new = {key: i for i, (key, value) in enumerate(zip(keys, values, strict=True)) if value is None}
             rows = list(new.values())
-            worth = self._worth(*(map_arrays(lambda array: array[rows], nest) for nest in (observations, actions)))
+            worth = self._worth(*(map_arrays(lambda array: array[rows], nest) for nest in pairs))
             found = dict(zip(new, worth.tolist(), strict=True))
             self._remember(found)
             values = [found[key] if value is None else value for key, value in zip(keys, values, strict=True)]
@@ -48,9 +50,9 @@ class KnownPairs:
             self.known.update(found)
 
 
-def pair_keys(observations: Any, actions: Any, n: int) -> list[bytes]:
+def pair_keys(pairs: Sequence[Any], n: int) -> list[bytes]:
     """(n,) bytes that are equal where pairs are: as of one pair at a time, cut from one array."""
-    parts = [_bytes(array, n) for nest in (observations, actions) for array in _leaves(nest)]
+    parts = [_bytes(array, n) for nest in pairs for array in _leaves(nest)]
     content = np.ascontiguousarray(np.concatenate(parts, axis=1))  # (n, bytes)
     keys: list[bytes] = content.view(f"V{content.shape[1]}")[:, 0].tolist()
     return keys if content.shape[1] <= _LONGEST_KEY else list(map(_short, keys))

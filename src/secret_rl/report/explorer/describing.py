@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.credit import RewardClasses
 from secret_rl.credit.outlook import Outlook
 from secret_rl.trajectories import Episode, Trajectories
 
@@ -22,30 +23,43 @@ _MOST_NAMES = 12
 
 
 def describe(
-    episode: Episode, number: int, probabilities: NDArray[np.float32], outlook: Outlook, place: int
+    episode: Episode,
+    number: int,
+    probabilities: NDArray[np.float32],
+    classes: RewardClasses,
+    credited: NDArray[np.bool_],
+    outlook: Outlook,
+    place: int,
 ) -> dict[str, Any]:
-    """What is known without pictures; ``place`` is that of the episode in the trajectories of ``outlook``."""
+    """What is known without pictures.
+
+    ``probabilities`` (steps, class) are the model's. ``credited`` (steps,) says which rewards it credits: those that it
+    predicts and the present leaves open. ``place`` is that of the episode in the trajectories of ``outlook``.
+    """
     rewards = np.asarray(episode.rewards, np.float64)
-    actual, predicted = np.sign(rewards).astype(np.int64), probabilities.argmax(1) - 1
-    rewarded = np.flatnonzero(rewards)
-    looked = _looked_at(rewards, predicted)
+    actual, predicted = classes.index(rewards), probabilities.argmax(1)
+    looked = _looked_at(rewards, classes.signs[predicted])
     rows: Iterable[NDArray[np.float32]] = outlook.attention(place, looked) if len(looked) else ()
-    chances = np.rint(probabilities * _CHANCE_UNIT).astype(int)
+    interesting = (rewards != 0) | (classes.signs[predicted] != 0)
     return {
         "episode": int(number),
         "steps": len(episode),
         "return": short(rewards.sum()),
         "successful": bool((rewards > 0).any()),
         "ended": "terminated" if episode.terminated else "truncated" if episode.truncated else "open",
-        "rewards": [[int(t), short(rewards[t])] for t in rewarded],
-        "predicted": [[int(t), int(predicted[t])] for t in np.flatnonzero(predicted)],
+        "rewards": [[int(t), short(rewards[t])] for t in np.flatnonzero(rewards)],
+        "predicted": predicted.tolist(),
         "wrong": np.flatnonzero(predicted != actual).tolist(),
-        "chances": {"negative": chances[:, 0].tolist(), "positive": chances[:, 2].tolist()},
+        "chances": np.rint(probabilities.T * _CHANCE_UNIT).astype(int).tolist(),
         "attention": [
-            {"step": int(t), "kind": _kind(actual[t], predicted[t]), **_weights(row[: int(t) + 1])}
+            {
+                "step": int(t),
+                "kind": _kind(float(rewards[t]), bool(predicted[t] == actual[t]), bool(credited[t])),
+                **_weights(row[: int(t) + 1]),
+            }
             for t, row in zip(looked, rows, strict=True)
         ],
-        "rows_left_out": int(np.count_nonzero((actual != 0) | (predicted != 0)) - len(looked)),
+        "rows_left_out": int(np.count_nonzero(interesting) - len(looked)),
     }
 
 
@@ -89,7 +103,7 @@ def short(number: Any) -> float:
     return float(f"{float(number):.5g}")
 
 
-def _looked_at(rewards: NDArray[np.float64], predicted: NDArray[np.int64]) -> NDArray[np.int64]:
+def _looked_at(rewards: NDArray[np.float64], predicted_signs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Steps whose attention is kept: rewards, the largest first, then false alarms."""
     rewarded = np.flatnonzero(rewards)
     if len(rewarded) > _MOST_ROWS:
@@ -98,14 +112,14 @@ def _looked_at(rewards: NDArray[np.float64], predicted: NDArray[np.int64]) -> ND
         # Where all are alike, some from all over the episode.
         spread = rewarded[np.linspace(0, len(rewarded) - 1, _MOST_ROWS).astype(int)]
         rewarded = rewarded[order[:_MOST_ROWS]] if 0 < large.sum() <= _MOST_ROWS else spread
-    alarms = np.flatnonzero((predicted != 0) & (rewards == 0))
+    alarms = np.flatnonzero((predicted_signs != 0) & (rewards == 0))
     return np.sort(np.concatenate([rewarded, alarms[: _MOST_ROWS - len(rewarded)]]))
 
 
-def _kind(actual: int, predicted: int) -> str:
-    if actual == predicted:
-        return "right"
-    return "missed" if actual else "false alarm"
+def _kind(reward: float, right: bool, credited: bool) -> str:
+    if right:
+        return "right" if credited else "decided"
+    return "missed" if reward else "false alarm"
 
 
 def _weights(row: NDArray[np.float32]) -> dict[str, list[int]]:

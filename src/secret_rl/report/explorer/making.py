@@ -20,7 +20,8 @@ from secret_rl.report.explorer.page import pack, page
 from secret_rl.report.explorer.replaying import EnvLike
 from secret_rl.report.explorer.values import actions
 from secret_rl.report.explorer.watching import Watcher
-from secret_rl.shaping import CoverageWarning, OnlineCredit, PotentialRangeWarning, ReplayShaping
+from secret_rl.report.verdicts import doubt_of, verdict_of
+from secret_rl.shaping import CoverageWarning, NotCreditWarning, OnlineCredit, PotentialRangeWarning, ReplayShaping
 from secret_rl.shaping.terms import PotentialLike
 from secret_rl.trajectories import Trajectories
 
@@ -86,11 +87,12 @@ def explore(
     data = data if isinstance(data, Trajectories) else Trajectories.load(data)
     secret.fitted_for(data)
     making = _Making(secret, data, discount, potential)
+    name = "" if isinstance(model, Secret) else f"{Path(model).name}, "
     with progress_bar(progress, "episodes") as tick:
         chosen = making.chosen(trajectories, tick) if episodes is None else making.asked(episodes)
         watcher = Watcher(data, env, replay)
         try:
-            content = making.content(chosen, watcher, title, tick)
+            content = making.content(chosen, watcher, title, tick) | about_model(secret, name)
         finally:
             watcher.close()
     html = page(content, content["title"])
@@ -99,13 +101,28 @@ def explore(
     return Explored(Path(out), len(html.encode()), shown, tuple(content["notes"]))
 
 
+def about_model(secret: Secret, name: str) -> dict[str, Any]:
+    """Which model it is, the verdict on it, and the classes of reward that it tells apart."""
+    assert secret.report is not None
+    doubt = doubt_of(secret.report)
+    classes = secret.reward_classes
+    return {
+        "model": f"{name}seed {secret.seed}, {secret.report.steps:,} updates",
+        "verdict": verdict_of(secret.report),
+        "doubt": None if doubt is None else f"{secret.report.verdict}: {doubt}.",
+        "classes": {"names": list(classes.names), "signs": classes.signs.tolist()},
+    }
+
+
 class _Making:
     """One page in the making."""
 
     def __init__(self, secret: Secret, data: Trajectories, discount: float, potential: PotentialLike | None) -> None:
         self._secret, self._data = secret, data
         self._asked = potential is not None
-        self._shaping = ReplayShaping(OnlineCredit(secret) if potential is None else potential, discount)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotCreditWarning)  # the page says so
+            self._shaping = ReplayShaping(OnlineCredit(secret) if potential is None else potential, discount)
         self._probabilities: dict[int, NDArray[np.float32]] = {}
         self._truths = truth_names(data)
         self._known = known_names(data, self._truths)
@@ -120,7 +137,7 @@ class _Making:
             outlook = Outlook(self._secret, part)
             for i, number in enumerate(numbers.tolist()):
                 found = self._probabilities[number] = outlook.probabilities(i)
-                wrong[place] = np.count_nonzero(found.argmax(1) - 1 != np.sign(part[i].rewards))
+                wrong[place] = np.count_nonzero(found.argmax(1) != self._secret.reward_classes.index(part[i].rewards))
                 place += 1
                 tick("predicted", place, len(pool))
         return pool[choose(self._data.lengths[pool], self._data.successful[pool], wrong, self._capped(count))]
@@ -168,15 +185,16 @@ class _Making:
         for numbers, part in self._parts(chosen):
             outlook = Outlook(self._secret, part)
             paid = self._paid(part)
+            credited = self._credited(part)
             for i, number in enumerate(numbers.tolist()):
                 episode = part[i]
                 found = self._probabilities.pop(number, None)
                 found = outlook.probabilities(i) if found is None else found
-                entry = describe(episode, number, found, outlook, i)
+                rows = slice(int(part.offsets[i]), int(part.offsets[i + 1]))
+                entry = describe(episode, number, found, self._secret.reward_classes, credited[rows], outlook, i)
                 entry |= {"truth": truth(episode, self._truths), "known": known(episode, self._known)}
                 entry |= {"actions": actions(episode)}
                 if paid is not None:
-                    rows = slice(int(part.offsets[i]), int(part.offsets[i + 1]))
                     entry["shaping"] = [short(value) for value in paid[0][rows]]
                     entry["potential"] = [short(value) for value in paid[1][rows]]
                 entries.append(entry | watcher.scene(episode))
@@ -205,8 +223,15 @@ class _Making:
         if dropped:
             self._notes.append(
                 f"{dropped:,} frames are left out so that the page stays small; the nearest one is shown instead. "
-                "Frames at rewards and at the steps that earned them are kept: show fewer trajectories for more frames."
+                "Frames at rewards and at the steps they look at are kept: show fewer trajectories for more frames."
             )
+
+    def _credited(self, part: Trajectories) -> NDArray[np.bool_]:
+        """(steps,) which rewards are predicted, and left open by the present."""
+        found = self._secret.attribute(part, progress=False)
+        credited = np.zeros(part.steps, np.bool_)
+        credited[part.offsets[found.episode] + found.step] = True
+        return credited
 
     def _paid(self, part: Trajectories) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """What shaping pays, and the potential; None where the model itself offers none."""

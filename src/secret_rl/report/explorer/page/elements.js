@@ -42,9 +42,13 @@ async function readData() {
 }
 
 // What is asked of an entry again and again, worked out once.
-function prepare(entry) {
+function prepare(entry, signs) {
   entry.rewardAt = new Map(entry.rewards);
-  entry.predictedAt = new Map(entry.predicted);
+  entry.predictedSigns = entry.predicted.map((number) => signs[number]);
+  const chanceOf = (sign) => entry.predicted.map((_, t) =>
+    entry.chances.reduce((sum, row, number) => sum + (signs[number] === sign ? row[t] : 0), 0) / 255);
+  entry.positive = chanceOf(1);
+  entry.negative = chanceOf(-1);
   entry.wrongAt = new Set(entry.wrong);
   entry.rowAt = new Map(entry.attention.map((row) => [row.step, row]));
   for (const row of entry.attention) row.shares = row.weights.map((weight) => weight / 10000);
@@ -55,7 +59,7 @@ function prepare(entry) {
   return entry;
 }
 
-// What each step earned: of one reward, or of all rows of a trajectory.
+// What each step is given: of one reward, or of all rows of a trajectory.
 function shares(entry, row) {
   const total = new Map();
   for (const one of row ? [row] : entry.attention.filter((each) => each.kind === "right")) {

@@ -7,8 +7,9 @@ class Explorer {
     this.row = null; // attention of the chosen reward
     this.timer = null;
     this.image = null;
-    data.trajectories.forEach((entry, i) => prepare(Object.assign(entry, { frames: data.frames[i] })));
+    data.trajectories.forEach((entry, i) => prepare(Object.assign(entry, { frames: data.frames[i] }), data.classes.signs));
     this.timeline = new Timeline(byId("timeline"), {
+      isCredit: !data.doubt,
       onScrub: (count) => this.goTo(count),
       onChoose: (step) => this.choose(this.row && this.row.step === step ? null : step),
     });
@@ -23,6 +24,9 @@ class Explorer {
     const parts = [data.env, data.options, `${plural(shown, "trajectory").replace("trajectorys", "trajectories")} of ${data.episodes.toLocaleString("en")}`];
     byId("title").textContent = data.title;
     byId("about").textContent = parts.filter(Boolean).join(" · ");
+    byId("verdict").textContent = `model: ${data.model} · ${data.verdict}`;
+    byId("doubt").textContent = data.doubt || "";
+    byId("doubt").hidden = !data.doubt;
     byId("notes").replaceChildren(...data.notes.map((note) => el("li", {}, note)));
     const symbol = (kind, more) => svg("svg", { viewBox: "0 0 14 14", "aria-hidden": "true" }, shape(kind, 7, 7, 5, more));
     const symbols = [["up", "", "positive reward"], ["down", "", "negative reward"], ["up", "hollow", "predicted"],
@@ -165,25 +169,23 @@ class Explorer {
       return;
     }
     const reward = entry.rewardAt.get(step) || 0;
-    const said = entry.predictedAt.get(step) || 0;
-    const [negative, positive] = [entry.chances.negative[step] / 255, entry.chances.positive[step] / 255];
-    const chances = [["+", "gain", positive], ["0", "nothing", Math.max(0, 1 - negative - positive)], ["−", "loss", negative]];
-    const bars = chances.map(([sign, kind, chance]) => {
+    const { names, signs } = this.data.classes;
+    const chances = names.map((name, i) => [name, { "1": "gain", "0": "nothing", "-1": "loss" }[signs[i]], entry.chances[i][step] / 255]);
+    const bars = chances.reverse().map(([name, kind, chance]) => {
       const bar = el("b");
       bar.style.width = `${100 * chance}%`;
-      return el("div", { class: `chance ${kind}` }, el("span", {}, sign), el("i", {}, bar), el("em", {}, percent(chance)));
+      return el("div", { class: `chance ${kind}` }, el("span", {}, name), el("i", {}, bar), el("em", {}, percent(chance)));
     });
     const action = entry.actions[step];
-    const names = { "1": "positive", "0": "none", "-1": "negative" };
     const rows = [
       ["Action", this.data.actions && this.data.actions[action] !== undefined ? this.data.actions[action] : String(action)],
       ["Reward", el("span", { class: reward > 0 ? "gain" : reward < 0 ? "loss" : "nothing" }, brief(reward))],
-      ["Predicted", el("span", { class: entry.wrongAt.has(step) ? "wrong" : "" }, names[said] + (entry.wrongAt.has(step) ? " ✕" : " ✓"))],
+      ["Predicted", el("span", { class: entry.wrongAt.has(step) ? "wrong" : "" }, names[entry.predicted[step]] + (entry.wrongAt.has(step) ? " ✕" : " ✓"))],
       ["", el("div", {}, bars)],
     ];
     if (this.row) {
       const at = this.row.to.indexOf(step);
-      if (step <= this.row.step) rows.push(["Earned", el("span", { class: "credit" }, at < 0 ? "0 %" : percent(this.row.shares[at]))]);
+      if (step <= this.row.step) rows.push([this.data.doubt ? "Looked at" : "Earned", el("span", { class: "credit" }, at < 0 ? "0 %" : percent(this.row.shares[at]))]);
     }
     if (entry.potential) {
       const after = step + 1 < entry.steps ? entry.potential[step + 1] : (entry.shaping[step] + entry.potential[step]) / this.data.discount;
@@ -200,13 +202,14 @@ class Explorer {
     const { entry, row } = this;
     const box = byId("earned");
     if (!row) {
-      const none = entry.attention.length ? "Choose a reward to see which steps earned it." : "No reward, and none was predicted.";
+      const none = entry.attention.length ? `Choose a reward to see which steps ${this.data.doubt ? "the model looked at" : "earned it"}.` : "No reward, and none was predicted.";
       box.replaceChildren(el("p", { class: "nothing" }, none));
       return;
     }
     const value = entry.rewardAt.get(row.step);
     const what = {
-      right: `Reward ${brief(value || 0)} at step ${row.step + 1}: earned by`,
+      right: `Reward ${brief(value || 0)} at step ${row.step + 1}: ${this.data.doubt ? "looked at" : "earned by"}`,
+      decided: `Reward ${brief(value || 0)} at step ${row.step + 1}: the present decides it, so this is no credit. Looked at:`,
       missed: `Reward ${brief(value || 0)} at step ${row.step + 1} was not predicted, so this is no credit. Looked at:`,
       "false alarm": `A reward was predicted at step ${row.step + 1}, but none came. Looked at:`,
     }[row.kind];
@@ -215,7 +218,7 @@ class Explorer {
     const items = order.map(([step, share]) => el("li", {}, el("button", { type: "button", class: entry.truthAt.has(step) ? "true" : null,
       title: (entry.truthAt.get(step) || []).join(", ") || null, "data-earner": step, on: { click: () => this.goTo(step + 1) } },
       `step ${step + 1}`, el("span", { class: "credit" }, percent(share)))));
-    box.replaceChildren(el("p", { class: row.kind === "right" ? null : "wrong" }, what), el("ol", {}, items),
+    box.replaceChildren(el("p", { class: ["right", "decided"].includes(row.kind) ? null : "wrong" }, what), el("ol", {}, items),
       el("p", { class: "nothing" }, rest > 0.005 ? `other steps ${percent(rest)}` : ""));
   }
 }

@@ -4,8 +4,9 @@ const THICKEST = 16; // of an arc that stands for a whole reward, in pixels
 const LEAST_ARC = 0.01;
 
 class Timeline {
-  constructor(box, { onScrub, onChoose }) {
+  constructor(box, { onScrub, onChoose, isCredit }) {
     this.box = box;
+    this.isCredit = isCredit;
     this.onScrub = onScrub;
     this.onChoose = onChoose;
     this.svg = svg("svg", { "aria-label": "Timeline", role: "group" });
@@ -73,7 +74,7 @@ class Timeline {
   }
 
   arcs() {
-    return this.strip("earned by", this.narrow ? 84 : 112, (top, height) => {
+    return this.strip(this.isCredit ? "earned by" : "looked at", this.narrow ? 84 : 112, (top, height) => {
       const floor = top + height;
       if (!this.row) return this.base(floor);
       const end = this.x(this.row.step);
@@ -86,7 +87,7 @@ class Timeline {
         const path = `M${start} ${floor}C${start} ${peak} ${end} ${peak} ${end} ${floor}`;
         return svg("path", { class: "arc", d: path, "stroke-width": Math.max(0.5, THICKEST * share).toFixed(2),
           opacity: (0.35 + 0.55 * share).toFixed(2), "data-step": step, "data-weight": this.row.weights[i] },
-          svg("title", {}, `step ${step + 1} earned ${percent(share)}`));
+          svg("title", {}, this.isCredit ? `step ${step + 1} earned ${percent(share)}` : `${percent(share)} looked at step ${step + 1}`));
       });
       const most = Math.max(...this.row.shares, 1e-9);
       const bars = this.row.to.map((step, i) => {
@@ -116,7 +117,7 @@ class Timeline {
         const stem = svg("line", { class: kind, x1: x, x2: x, y1: middle, y2: middle + reach, "stroke-width": 1.5 });
         const head = shape(kind, x, middle + reach, this.radius(this.entry.rewards.length));
         const row = this.entry.rowAt.get(step);
-        const said = row ? (row.kind === "right" ? "predicted" : "not predicted") : "";
+        const said = row ? (row.kind === "missed" ? "not predicted" : "predicted") : "";
         return this.mark(step, row, `Reward ${signed(value)} at step ${step + 1}, ${said}`, top, height, stem, head);
       });
       return [this.base(middle), marks];
@@ -147,25 +148,26 @@ class Timeline {
   predictions() {
     return this.strip("predicted", 40, (top, height) => {
       const middle = top + height / 2;
-      const { positive, negative } = this.entry.chances;
+      const { positive, negative } = this.entry;
       const area = (chances, direction) => {
         const points = chances.map((chance, t) => {
-          const y = middle + (direction * (height / 2 - 3) * chance) / 255;
+          const y = middle + direction * (height / 2 - 3) * chance;
           return `L${this.x(t) - this.pitch / 2} ${y}H${this.x(t) + this.pitch / 2}`;
         });
         return svg("path", { class: `area ${direction < 0 ? "up" : "down"}`,
           d: `M${this.gutter} ${middle}${points.join("")}L${this.x(chances.length - 0.5)} ${middle}Z` });
       };
-      const steps = [...new Set([...this.entry.predicted.map(([step]) => step), ...this.entry.wrong])].sort((a, b) => a - b);
+      const signs = this.entry.predictedSigns;
+      const steps = [...signs.keys()].filter((step) => signs[step] || this.entry.wrongAt.has(step));
       const r = this.radius(steps.length);
       const marks = steps.map((step) => {
-        const sign = this.entry.predictedAt.get(step) || 0;
+        const sign = signs[step];
         const y = middle - 9 * sign;
         const wrong = this.entry.wrongAt.has(step);
         const drawing = sign ? [shape(sign > 0 ? "up" : "down", this.x(step), y, r, "hollow")] : [];
         if (wrong) drawing.push(shape("cross", this.x(step), sign ? middle + 9 * sign : middle, r * 0.75));
         const row = this.entry.rowAt.get(step);
-        if (!row || row.kind === "right") return svg("g", {}, drawing);
+        if (!row || !["missed", "false alarm"].includes(row.kind)) return svg("g", {}, drawing);
         const label = row.kind === "missed" ? `Mispredicted reward at step ${step + 1}` : `False alarm at step ${step + 1}`;
         return this.mark(step, row, label, top, height, ...drawing);
       });

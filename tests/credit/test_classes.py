@@ -1,0 +1,132 @@
+"""Classes of rewards: each reward is in the class that holds it, and what is alike shares one."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secret_rl.credit import RewardClasses, classes
+
+numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
+some_rewards = st.one_of(
+    st.lists(st.sampled_from([0.0, 1.0, -1.0, 0.5, -0.01]), min_size=1, max_size=50),
+    st.lists(numbers, min_size=1, max_size=60),
+    st.lists(st.sampled_from([0.0, 0.3, 0.1 + 0.2, 1.0, np.nextafter(1.0, 2.0)]), min_size=1, max_size=9),
+)
+
+
+@given(some_rewards, st.booleans())
+def test_every_reward_falls_into_the_class_whose_range_holds_it(rewards, timed):
+    rewards = np.array(rewards)
+    found = RewardClasses.of(rewards, np.arange(len(rewards)) if timed else None)
+    index = found.index(rewards)
+    assert set(index) == set(range(len(found))), "no class is empty"
+    ranges = [(-np.inf, *found.edges)[c] for c in index], [(*found.edges, np.inf)[c] for c in index]
+    assert ((ranges[0] <= rewards) & (rewards < ranges[1])).all()
+    np.testing.assert_array_equal(found.signs[index], np.sign(rewards), "signs are never mixed")
+    assert (np.diff(found.edges) > 0).all() and (np.diff(found.values) > 0).all()
+    for c in range(len(found)):
+        held = rewards[index == c]
+        assert held.min() <= found.values[c] <= held.max()
+        assert found.values[c] == pytest.approx(held.mean())
+    assert (np.diff(index[np.argsort(rewards, kind="stable")]) >= 0).all(), "a larger reward is of no lower class"
+
+
+@given(some_rewards)
+def test_json_brings_classes_back(rewards):
+    found = RewardClasses.of(np.array(rewards))
+    assert RewardClasses.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+@given(st.sets(numbers, min_size=1, max_size=8), st.data())
+def test_few_distinct_rewards_are_classes_of_their_own(distinct, data):
+    repeats = data.draw(st.lists(st.integers(1, 9), min_size=len(distinct), max_size=len(distinct)))
+    found = RewardClasses.of(np.repeat(sorted(distinct), repeats))
+    assert found.values == tuple(sorted(distinct)), "to the last bit"
+
+
+@given(st.integers(100, 2000), st.integers(0, 2**32 - 1))
+def test_many_distinct_rewards_are_binned_with_about_equal_counts(count, seed):
+    rewards = np.random.default_rng(seed).normal(size=count)
+    found = RewardClasses.of(rewards)
+    for sign in (-1, 1):
+        counts = np.bincount(found.index(rewards[np.sign(rewards) == sign]))[np.flatnonzero(found.signs == sign)]
+        assert len(counts) == 4
+        assert counts.max() - counts.min() <= 4
+
+
+def test_common_rewards_stay_alone_among_many():
+    rng = np.random.default_rng(0)
+    rewards = np.concatenate([np.zeros(800), np.full(50, 0.5), np.full(50, -1.0), rng.uniform(0, 1, 100)])
+    found = RewardClasses.of(rewards)
+    assert {-1.0, 0.0, 0.5} < set(found.values)
+    for value in (-1.0, 0.0, 0.5):
+        assert set(rewards[found.index(rewards) == found.values.index(value)]) == {value}
+    assert 4 <= (found.signs == 1).sum() - 1 <= 6, "four bins, or one more on either side of what stands alone"
+
+
+def test_any_number_of_classes_can_be_counted():
+    """Ninety common rewards, and between each two a rare one."""
+    rewards = np.concatenate([np.repeat(np.arange(1.0, 91), 105), np.repeat(np.arange(1.5, 91), 6)])
+    found = RewardClasses.of(rewards)
+    assert len(found) == 180 and found.index(rewards).max() == 179
+
+
+def late_successes(noise=0.0, count=200, length=50):
+    """Rewards and their steps: a success pays the more the sooner it comes; failures cost 1."""
+    rng = np.random.default_rng(0)
+    times = rng.integers(1, length, count)
+    rewards = np.where(rng.random(count) < 0.5, 1 - 0.9 * times / length, -1.0)
+    return rewards + noise * rng.normal(size=count) * (rewards > 0), times
+
+
+def test_a_success_that_pays_less_with_time_is_one_class():
+    rewards, times = late_successes()
+    found = RewardClasses.of(rewards, times)
+    assert found.signs.tolist() == [-1, 1]
+    assert found.values[1] == pytest.approx(rewards[rewards > 0].mean())
+    assert (found.signs[found.index(rewards)] == np.sign(rewards)).all()
+    assert len(RewardClasses.of(rewards)) > 2, "without the steps nobody can tell"
+    assert len(RewardClasses.of(*late_successes(noise=0.2))) > 2, "here something else decides, too"
+    assert len(RewardClasses.of(-rewards, times)) == 2, "costs that grow, as well"
+
+
+def test_rewards_that_the_data_did_not_hold_are_in_the_nearest_class():
+    found = RewardClasses.of(np.array([-1.0, 0.0, 1.0, 3.0]))
+    assert found.index(np.array([-9.0, -0.6, -0.4, 0.4, 0.6, 1.9, 2.1, 99.0])).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert found.names == ("-1", "0", "+1", "+3") and found.signs.tolist() == [-1, 0, 1, 1] and len(found) == 4
+    assert RewardClasses.of(np.array([2.0, 2.0])).index(np.array([-1.0, 5.0])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        [],
+        None,
+        {"values": [], "edges": []},
+        {"values": [1.0], "edges": [0.5]},
+        {"values": [0.0, 1.0], "edges": []},
+        {"values": [1.0, 0.0], "edges": [0.5]},
+        {"values": [1.0, 1.0], "edges": [1.0]},
+        {"values": [0.0, 1.0, 2.0], "edges": [0.5, 0.5]},
+        {"values": [0.0, float("nan")], "edges": [0.5]},
+        {"values": [0.0, float("inf")], "edges": [0.5]},
+        {"values": ["0", "1"], "edges": [0.5]},
+        {"values": [0.0, True], "edges": [0.5]},
+        {"values": "01", "edges": [0.5]},
+        {"values": 3, "edges": [0.5]},
+    ],
+)
+def test_other_json_is_refused(data):
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        RewardClasses.from_json(data)
+
+
+def test_bins_close_when_they_are_full():
+    values = np.arange(1.0, 11)
+    groups = classes._binned(values, np.full(10, 2))
+    assert [v for group in groups for v in group] == values.tolist()
+    assert [len(group) for group in groups] == [3, 3, 3, 1]

@@ -1,0 +1,318 @@
+"""What the present leaves open: predictors that see one step, the weights they give, and how episodes are drawn."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secret_rl.credit import ModelOptions, RewardClasses, memoryless
+from secret_rl.credit import tokens as tokens_module
+from secret_rl.credit.memoryless import (
+    Present,
+    Residual,
+    calibration,
+    drawing,
+    fit_present,
+    floored,
+    folds_of,
+)
+from secret_rl.credit.tokens import Tokens
+from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.spaces import to_json
+
+CPU = torch.device("cpu")
+
+
+def episodes_of(observations, rewards, actions=None, space=None):
+    """(episodes, steps, ...) arrays as trajectories."""
+    return Trajectories.from_episodes(
+        [
+            {
+                "observations": seen,
+                "actions": np.zeros(len(seen), np.int64) if actions is None else actions[number],
+                "rewards": rewards[number].astype(float),
+            }
+            for number, seen in enumerate(observations)
+        ],
+        observation_space=space or spaces.Discrete(int(observations.max()) + 1),
+        action_space=spaces.Discrete(2),
+    )
+
+
+def fitted(data, folds=None, units=16, seed=0):
+    """Predictors without memory of some trajectories, the tokens, and the folds."""
+    classes = RewardClasses.of(np.asarray(data.rewards))
+    tokens = Tokens.of(data, classes)
+    folds = folds_of(len(data), np.arange(len(data)), seed) if folds is None else folds
+    torch.manual_seed(seed)
+    options = ModelOptions(units=units)
+    present = Present(to_json(data.observation_space), to_json(data.action_space), len(classes), options)
+    fit_present(present, tokens, folds, seed, CPU, lambda *_: None)
+    return present, tokens, folds
+
+
+def at_random(data):
+    """Predictors without memory that are far from any constant guess."""
+    classes = RewardClasses.of(np.asarray(data.rewards))
+    torch.manual_seed(0)
+    options = ModelOptions(units=16)
+    present = Present(to_json(data.observation_space), to_json(data.action_space), len(classes), options)
+    with torch.no_grad():
+        for parameter in present.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return present, Tokens.of(data, classes)
+
+
+# --- weights ---
+
+
+@given(
+    st.lists(st.floats(0.01, 1), min_size=2, max_size=5),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_guess_is_the_best_under_the_weights(odds, seed):
+    """A step that is met often, its classes as often as their probabilities say: weighted frequencies, by counting."""
+    exact = np.array(odds) / np.sum(odds)
+    counts = np.maximum(1, np.round(exact * 2000).astype(int))
+    p = counts / counts.sum()
+    classes = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(p)), counts)).astype(np.int16)
+    residual = Residual.of(np.tile(p, (len(classes), 1)).astype(np.float32), classes)
+    weighted = np.bincount(classes, weights=residual.error)
+    np.testing.assert_allclose(weighted, len(classes) * p * (1 - p), rtol=1e-3)
+    frequencies = weighted / weighted.sum()
+    np.testing.assert_allclose(np.exp(residual.guess), frequencies[classes], rtol=1e-3)
+
+    def loss(guess):
+        return -(residual.error * np.log(guess[classes])).sum()
+
+    best = loss(frequencies)
+    assert -(residual.error * residual.guess).sum() == pytest.approx(best, rel=1e-4)
+    for c in range(len(p)):  # moving the guess anywhere is worse
+        other = frequencies + 0.05 * (np.arange(len(p)) == c)
+        assert loss(other / other.sum()) > best
+
+
+@given(st.floats(0.02, 0.98), st.integers(50, 3000))
+def test_yes_and_no_weigh_the_same_in_all(p, steps):
+    yes = max(1, round(p * steps))
+    p = yes / steps
+    classes = np.repeat([1, 0], [yes, steps - yes]).astype(np.int16)
+    error = Residual.of(np.tile([1 - p, p], (steps, 1)).astype(np.float32), classes).error
+    for c in (0, 1):
+        assert error[classes == c].sum() == pytest.approx(steps * p * (1 - p), rel=1e-3, abs=1e-3)
+
+
+def test_what_is_decided_weighs_nothing_and_is_guessed_right():
+    sure = np.array([[0, 1, 0], [1, 0, 0]], np.float32)
+    residual = Residual.of(sure, np.array([1, 0], np.int16))
+    assert residual.error.tolist() == [0, 0]
+    assert np.isfinite(residual.guess).all()
+    wrong = Residual.of(sure, np.array([0, 2], np.int16))
+    assert wrong.error.tolist() == [1, 1] and np.isfinite(wrong.guess).all()
+
+
+def test_a_floor_adds_a_share_of_the_mean_of_what_counts():
+    weights = np.array([0.0, 1.0, 3.0, 99.0], np.float32)
+    added = floored(weights, np.array([True, True, True, False])) - weights
+    np.testing.assert_allclose(added, added[0], rtol=1e-4)
+    assert 0 < added[0] < 0.2 * 4 / 3
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.integers(0, 2**32 - 1))
+def test_drawn_episodes_have_the_weighted_sum_as_their_expectation(lengths, seed):
+    rng = np.random.default_rng(seed)
+    offsets = np.cumsum([0, *lengths])
+    weights = (rng.random(offsets[-1]) ** 4 * (rng.random(offsets[-1]) < 0.5)).astype(np.float32)
+    losses = rng.normal(size=offsets[-1])
+    drawn, draw = drawing(weights, offsets)
+    chances = draw / draw.sum()
+    each = np.add.reduceat(drawn * losses, offsets[:-1])
+    total = draw.sum() if weights.any() else 1.0
+    assert (chances * each).sum() * total == pytest.approx((weights * losses).sum(), rel=1e-4, abs=1e-5)
+    if weights.any():
+        sums = np.add.reduceat(weights.astype(float), offsets[:-1])
+        seen = (sums > 1e-9) & (sums < 50 * sums.mean())
+        np.testing.assert_allclose(np.add.reduceat(drawn, offsets[:-1])[seen], 1, rtol=1e-4)
+
+
+def test_one_heavy_episode_does_not_fill_whole_batches():
+    weights = np.ones(10_000, np.float32)
+    weights[5] = 1e4
+    drawn, draw = drawing(weights, np.arange(10_001))
+    assert draw[5] == pytest.approx(50 * weights.mean(), rel=1e-5)
+    assert draw[5] / draw.sum() < 0.01 < 0.4 < weights[5] / weights.sum()
+    assert drawn[5] * draw[5] == pytest.approx(1e4, rel=1e-5), "it weighs the more when it comes up"
+
+
+def test_where_nothing_weighs_all_episodes_are_drawn_alike():
+    drawn, draw = drawing(np.zeros(6, np.float32), np.array([0, 2, 3, 6]))
+    assert not drawn.any() and (draw == draw[0]).all() and draw[0] > 0
+
+
+# --- predictors ---
+
+
+def test_folds_are_of_about_equal_size_and_leave_out_what_is_held_out():
+    chosen = np.array([0, 2, 3, 5, 8, 9, 11])
+    folds = folds_of(12, chosen, seed=3)
+    assert sorted(np.bincount(folds[chosen])) == [3, 4]
+    assert (folds[np.setdiff1d(np.arange(12), chosen)] == -1).all()
+    np.testing.assert_array_equal(folds, folds_of(12, chosen, seed=3))
+    assert any((folds != folds_of(12, chosen, seed=s)).any() for s in range(5))
+
+
+P_REWARD = np.array([0.05, 0.3, 0.8, 1.0])  # by symbol
+
+
+def by_chance(count, seed):
+    rng = np.random.default_rng(seed)
+    seen = rng.integers(0, 4, (count, 6))
+    return episodes_of(seen, rng.random((count, 6)) < P_REWARD[seen])
+
+
+def test_probabilities_are_those_of_the_task():
+    data = by_chance(800, 0)
+    present, tokens, folds = fitted(data)
+    said = present.probabilities(tokens, folds, CPU)
+    np.testing.assert_allclose(said.sum(1), 1, atol=1e-5)
+    np.testing.assert_allclose(said[:, 1], P_REWARD[np.asarray(data.observations)], atol=0.06)
+    assert calibration(said, tokens.classes) < 0.03
+    unseen = Tokens.of(by_chance(400, 1), RewardClasses.of(np.asarray(data.rewards)))
+    held_out = present.probabilities(unseen, np.full(400, -1), CPU)
+    assert calibration(held_out, unseen.classes) < 0.04
+
+
+@pytest.mark.parametrize("size", [30, 1000])
+@pytest.mark.parametrize("with_table", [True, False])
+def test_batches_estimate_the_mean_over_all_steps(monkeypatch, size, with_table):
+    if not with_table:
+        monkeypatch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
+    data = by_chance(60, 0)
+    tokens = Tokens.of(data, RewardClasses.of(np.asarray(data.rewards)))
+    chosen = np.flatnonzero(np.arange(data.steps) % 3 > 0)
+    sampler = memoryless._Sampler(*memoryless._distinct(tokens, chosen), tokens.classes, size)
+    numbers = np.asarray(data.observations) + 10.0 * tokens.classes  # any function of pair and class
+    rng = np.random.default_rng(0)
+    drawn = [(weights * numbers[steps]).sum() for steps, weights in (sampler.draw(rng) for _ in range(2000))]
+    assert np.mean(drawn) == pytest.approx(numbers[chosen].mean(), rel=0.02)
+    if len(sampler.steps) <= size:
+        assert np.ptp(drawn) == 0, "few are taken all at once"
+    if with_table:
+        assert len(sampler.steps) <= 16 and sampler.counts.sum() == len(chosen)
+
+
+def test_calibration_is_how_far_probabilities_are_from_frequencies():
+    classes = np.repeat([0, 1], [30, 70]).astype(np.int16)
+
+    def error(p):
+        return calibration(np.tile([1 - p, p], (100, 1)).astype(np.float32), classes)
+
+    assert error(0.7) == pytest.approx(0, abs=1e-6)
+    assert error(0.55) == pytest.approx(2 * 0.15, abs=1e-6)
+    assert np.isnan(calibration(np.zeros((0, 2), np.float32), np.zeros(0, np.int16)))
+
+
+def log_loss(said, classes):
+    return -np.log(said[np.arange(len(classes)), classes]).mean()
+
+
+@pytest.mark.parametrize("task", ["noise", "rare", "symbols"])
+def test_it_is_never_worse_than_the_best_constant_guess_on_its_fold(task):
+    rng = np.random.default_rng(1)
+    if task == "symbols":
+        data = by_chance(60, 2)
+    else:
+        rewards = rng.random((60, 6)) < (0.3 if task == "noise" else 0.01)
+        rewards[0, 0] = True
+        data = episodes_of(rng.normal(size=(60, 6, 4)), rewards, space=spaces.Box(-9, 9, (4,), np.float64))
+    present, tokens, folds = fitted(data)
+    said = present.probabilities(tokens, folds, CPU)
+    counts = np.bincount(tokens.classes) + 0.5
+    fold_of = np.repeat(folds, tokens.lengths)
+    for fold in (0, 1):
+        mine = tokens.classes[fold_of == fold]
+        guess = np.log(counts / counts.sum())
+        assert log_loss(said[fold_of == fold], mine) <= -guess[mine].mean() + 1e-4
+
+
+def test_nobody_is_asked_about_an_episode_it_was_fitted_on():
+    """Rewards are a matter of chance, observations are never the same twice: all there is to learn is by heart."""
+    rng = np.random.default_rng(0)
+    seen = np.repeat(rng.normal(size=(120, 1, 8)), 4, 1)
+    data = episodes_of(seen, np.repeat(rng.random((120, 1)) < 0.5, 4, 1), space=spaces.Box(-9, 9, (8,), np.float64))
+    present, tokens, folds = fitted(data)
+    said = present.probabilities(tokens, folds, CPU)
+    error = Residual.of(said, tokens.classes).error
+    assert error.mean() > 0.45
+    assert log_loss(said, tokens.classes) > 0.66, "a coin has 0.69"
+
+
+def test_what_a_predictor_is_fitted_on_is_all_but_its_own_fold():
+    """One symbol occurs in one fold only: of that, its predictor has no idea, and the other one has."""
+    rng = np.random.default_rng(0)
+    folds = np.arange(200) % 2
+    seen = rng.integers(0, 2, (200, 4))
+    seen[folds == 0, 2] = 2
+    rewards = np.where(seen == 2, 1.0, 0.0)
+    data = episodes_of(seen, rewards)
+    present, tokens, _ = fitted(data, folds)
+    asked = np.asarray(data.observations) == 2
+    own = present.probabilities(tokens, folds, CPU)[asked, 1]
+    others = present.probabilities(tokens, 1 - folds, CPU)[asked, 1]
+    assert own.max() < 0.4 < 0.9 < others.min()
+    both = present.probabilities(tokens, np.full(200, -1), CPU)[asked, 1]
+    np.testing.assert_allclose(both, (own + others) / 2, rtol=1e-5)
+
+
+def test_held_out_episodes_have_no_say(monkeypatch):
+    monkeypatch.setattr(memoryless, "_LOOK_EVERY", 10)
+    monkeypatch.setattr(memoryless, "_UPDATES", 40)
+    data = by_chance(60, 0)
+    folds = folds_of(60, np.arange(50), 0)
+    other = Trajectories(**{**vars(data), "rewards": np.where(np.arange(data.steps) < 300, data.rewards, 1.0)})
+    one, another = (fitted(d, folds)[0].state_dict() for d in (data, other))
+    assert all(torch.equal(one[name], another[name]) for name in one)
+    assert one["models.0.head.weight"].any(), "it learned something"
+
+
+def test_it_sees_its_own_step_and_whether_it_is_the_first():
+    rng = np.random.default_rng(0)
+    data = by_chance(30, 0)
+    present, tokens = at_random(data)
+    said = present.probabilities(tokens, np.full(30, -1), CPU)
+    assert said[:, 1].std() > 0.05
+
+    def reordered(order):
+        other = Trajectories(**{**vars(data), "observations": data.observations[order]})
+        return present.probabilities(Tokens.of(other, RewardClasses.of(data.rewards)), np.full(30, -1), CPU)
+
+    within = np.concatenate([6 * e + np.concatenate([[0], 1 + rng.permutation(5)]) for e in range(30)])
+    np.testing.assert_allclose(reordered(within), said[within], rtol=1e-5, atol=1e-6)
+    backwards = np.concatenate([6 * e + np.arange(6)[::-1] for e in range(30)])
+    differ = np.abs(reordered(backwards) - said[backwards]).max(1).reshape(30, 6) > 1e-4
+    assert differ[:, [0, 5]].all() and not differ[:, 1:5].any(), "those that are first, or were"
+
+
+def test_rewards_of_first_steps_are_told_apart():
+    rewards = np.zeros((200, 4))
+    rewards[:, 0] = 1
+    data = episodes_of(np.zeros((200, 4), np.int64), rewards)
+    present, tokens, folds = fitted(data)
+    assert Residual.of(present.probabilities(tokens, folds, CPU), tokens.classes).error.max() < 0.05
+
+
+@pytest.mark.parametrize("with_table", [True, False])
+def test_a_table_of_distinct_steps_changes_nothing(monkeypatch, with_table):
+    data = by_chance(60, 0)
+    present, tokens = at_random(data)
+    folds = folds_of(60, np.arange(50), 0)
+    whole = present.probabilities(tokens, folds, CPU)
+    assert tokens.ids is not None
+    if not with_table:
+        monkeypatch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
+    monkeypatch.setattr(memoryless, "_ROWS_AT_A_TIME", 7)
+    found = Tokens.of(data, RewardClasses.of(data.rewards))
+    assert (found.ids is not None) == with_table
+    np.testing.assert_allclose(present.probabilities(found, folds, CPU), whole, rtol=1e-5, atol=1e-6)

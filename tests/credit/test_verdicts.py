@@ -1,0 +1,259 @@
+"""Verdicts: small tasks of which it is known whether the past decides, and what a fit says of them."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secret_rl.credit import (
+    FitReport,
+    NotLearnedWarning,
+    PastNotNeededWarning,
+    RewardClasses,
+    Secret,
+    fitting,
+    memoryless,
+)
+from secret_rl.credit.diagnosis import Gain, judge
+from secret_rl.credit.measures import Confusion
+
+OPTIONS = {"units": 16, "steps": 400, "device": "cpu"}
+DOORS = {1: 3, -1: 4, 0: 5}  # a symbol of the door for each reward: nothing to remember
+DOOR = 3
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    monkeypatch.setattr(memoryless, "_BATCH", 512)
+
+
+def fitted(data, **options):
+    """A fit and the kinds of warnings it gave."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        secret = Secret(**OPTIONS | options).fit(data)
+    return secret, [warning.category for warning in caught]
+
+
+def with_peaks(secret, data):
+    """Credit, and of each row whether its peak is at the cue."""
+    credit = secret.attribute(data)
+    cues = [data[episode].annotations["cue"] for episode in credit.episode.tolist()]
+    return credit, np.array([cue[credit.row(r).argmax()] for r, cue in enumerate(cues)])
+
+
+def test_where_the_past_decides_there_is_credit_and_no_warning(cues):
+    secret, warned = fitted(cues(400))
+    assert (secret.report.verdict, warned) == ("credit", [])
+    assert secret.report.history_gain > 0.7
+    credit, at_cue = with_peaks(secret, cues(150, seed=1))
+    for sign in (-1, 1):
+        rows = credit.reward == sign
+        assert rows.sum() > 40 and at_cue[rows].mean() > 0.9 and (credit.evidence[rows] > 0.3).all()
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.01])
+def test_successes_alone_are_learned_and_a_cost_of_each_step_does_not_matter(cues, cost):
+    """Nothing is negative, or everything else is."""
+    data = cues(400, kinds=(1, 0)).with_rewards(lambda rewards: rewards - cost)
+    secret, warned = fitted(data)
+    assert (secret.report.verdict, warned) == ("credit", [])
+    assert secret.report.classes.values == (-cost, 1 - cost)
+    unseen = cues(150, seed=1, kinds=(1, 0)).with_rewards(lambda rewards: rewards - cost)
+    credit, at_cue = with_peaks(secret, unseen)
+    won = credit.reward > 0
+    assert won.sum() > 60 and at_cue[won].mean() > 0.9 and (credit.evidence[won] > 0.3).all()
+
+
+def test_both_outcomes_have_evidence_where_one_would_do(cues):
+    """There is a cue in every episode: a model may look for one of them and infer the other from its absence."""
+    secret, warned = fitted(cues(400, kinds=(1, -1)))
+    assert (secret.report.verdict, warned) == ("credit", [])
+    credit, at_cue = with_peaks(secret, cues(150, seed=1, kinds=(1, -1)))
+    for sign in (-1, 1):
+        rows = credit.reward == sign
+        assert rows.sum() > 60
+        assert (credit.evidence[rows] > 0.2).mean() > 0.95
+        assert at_cue[rows].mean() > 0.95
+
+
+def test_what_the_present_decides_needs_no_past(cues):
+    data = cues(300, doors=DOORS)
+    with pytest.warns(
+        PastNotNeededWarning, match=r"current observation and action predict .*\(secret_rl\.views"
+    ) as got:
+        secret = Secret(**OPTIONS).fit(data)
+    assert [warning.category for warning in got] == [PastNotNeededWarning]
+    report = secret.report
+    assert report.verdict == "past not needed"
+    assert report.uncertain < 10 and min(report.decided) > 0.95
+    assert (report.history_gain, report.steps, report.curve) == (0.0, 0, ()), "nothing is open: it is not trained"
+    assert len(secret.attribute(data)) == 0
+
+
+def test_chance_needs_no_past(cues):
+    """Whatever came before, the door pays or costs: a coin decides. There is plenty of data to see that."""
+    data = cues(500)
+    rewards, doors = np.asarray(data.rewards).copy(), np.asarray(data.observations) == DOOR
+    rewards[doors] = np.random.default_rng(9).choice([1.0, -1.0], doors.sum())
+    secret, warned = fitted(data.with_rewards(lambda _: rewards))
+    assert (secret.report.verdict, warned) == ("past not needed", [PastNotNeededWarning])
+    assert secret.report.history_gain < 0.1 and secret.report.pooled_gain.share < 0.1
+
+
+@pytest.mark.parametrize("reward", [1.0, -0.5])
+def test_where_all_rewards_are_equal_nothing_is_trained(cues, monkeypatch, reward):
+    monkeypatch.setattr(fitting, "Trainer", lambda *_: pytest.fail("trained"))
+    data = cues(60).with_rewards(lambda rewards: np.full_like(rewards, reward))
+    with pytest.warns(PastNotNeededWarning, match="every reward is the same"):
+        secret = Secret(**OPTIONS).fit(data)
+    assert secret.report.verdict == "past not needed" and secret.report.classes.values == (reward,)
+    assert len(secret.attribute(data)) == 0
+
+
+@pytest.mark.parametrize("steps", [1, 20])
+@pytest.mark.parametrize("count", [100, 500])
+def test_few_updates_learn_nothing_and_say_so(cues, steps, count):
+    """However much data there is: that nothing was learned is no sign that there is nothing to learn."""
+    secret, warned = fitted(cues(count), steps=steps)
+    assert (secret.report.verdict, warned) == ("not learned", [NotLearnedWarning])
+
+
+def test_training_that_diverges_says_so(cues, monkeypatch):
+    monkeypatch.setattr(fitting, "_PROBE_UPDATES", 20)
+    secret, warned = fitted(cues(500), learning_rate=1e36, steps=20)
+    assert (secret.report.verdict, warned) == ("not learned", [NotLearnedWarning])
+    assert secret.report.steps == 0
+
+
+def test_a_plateau_that_a_pooled_past_does_not_have_is_noticed(cues, monkeypatch):
+    """Attention learns nothing; that the past decides shows all the same."""
+
+    def no_progress(self):
+        self.curve = [{"step": 50}]
+        return self._new_model().state_dict(), 50
+
+    monkeypatch.setattr(fitting.Fitting, "_train", no_progress)
+    with pytest.warns(NotLearnedWarning, match=r"though even a pooled past removes \d+%"):
+        report = Secret(**OPTIONS).fit(cues(500)).report
+    assert report.verdict == "not learned" and report.pooled_gain.share > 0.8
+
+
+# --- what verdicts rest on ---
+
+SURE, UNSURE, NONE = Gain(0.4, 0.05), Gain(0.4, 0.2), Gain(0.02, 0.05)
+MORE, LESS = Gain(0.9, 0.05), Gain(0.1, 0.01)
+OPEN, DECIDED = np.array([0.5, 1.0]), np.array([0.95, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("gain", "pooled", "decided", "few_pairs", "verdict"),
+    [
+        (SURE, None, OPEN, True, "credit"),
+        (SURE, UNSURE, OPEN, True, "credit"),
+        (SURE, LESS, OPEN, False, "credit"),
+        (SURE, MORE, OPEN, True, "not learned"),
+        (UNSURE, SURE, OPEN, True, "not learned"),
+        (UNSURE, SURE, DECIDED, True, "not learned"),
+        (UNSURE, NONE, OPEN, True, "not learned"),
+        (NONE, UNSURE, OPEN, True, "not learned"),
+        (NONE, NONE, OPEN, True, "past not needed"),
+        (NONE, NONE, OPEN, False, "not learned"),
+        (UNSURE, UNSURE, DECIDED, True, "past not needed"),
+        (UNSURE, UNSURE, DECIDED, False, "past not needed"),
+        (Gain(0.01, 0.0), None, DECIDED, True, "past not needed"),
+    ],
+)
+def test_the_verdict(gain, pooled, decided, few_pairs, verdict):
+    assert judge(gain, pooled, decided, few_pairs) == verdict
+
+
+@given(st.lists(st.integers(1, 6), min_size=2, max_size=30), st.integers(0, 2**32 - 1))
+def test_a_gain_is_the_share_of_the_open_loss_that_goes(lengths, seed):
+    rng = np.random.default_rng(seed)
+    lengths = np.array(lengths)
+    steps = lengths.sum()
+    guess, said = (np.log(rng.uniform(0.05, 0.95, steps)).astype(np.float32) for _ in range(2))
+    weights = rng.random(steps).astype(np.float32)
+    found = Gain.of(said, guess, weights, lengths)
+    before, after = -(weights * guess).sum(), -(weights * said).sum()
+    assert found.share == pytest.approx(1 - after / before, rel=1e-3, abs=1e-4)
+    assert Gain.of(guess, guess, weights, lengths) == Gain(0.0, 0.0)
+    assert Gain.of(np.zeros_like(guess), guess, weights, lengths).share == pytest.approx(1)
+    assert Gain.of(said, guess, np.zeros_like(weights), lengths) == Gain(0.0, 0.0)
+
+
+def test_the_error_of_a_gain_is_that_of_a_mean_over_episodes():
+    rng = np.random.default_rng(0)
+
+    def gain():
+        said = np.log(np.repeat(rng.uniform(0.2, 1, 100), 3)).astype(np.float32)  # the steps of an episode go together
+        return Gain.of(said, np.full(300, np.log(0.5), np.float32), np.ones(300, np.float32), np.full(100, 3))
+
+    many = [gain() for _ in range(300)]
+    assert np.std([g.share for g in many]) == pytest.approx(np.mean([g.error for g in many]), rel=0.15)
+
+
+def test_a_gain_is_sure_beyond_chance_only():
+    assert Gain(0.1, 0.01).sure and not Gain(0.1, 0.04).sure
+    assert not Gain(0.01, 0.0).sure, "too little to speak of"
+    assert not Gain(-0.5, 0.01).sure
+
+
+REPORT = FitReport(
+    classes=RewardClasses((0.0, 1.0), (0.5,)),
+    class_counts=(90, 10),
+    verdict="credit",
+    gain=Gain(0.8, 0.1),
+    pooled_gain=None,
+    decided=(1.0, 0.5),
+    uncertain=12.5,
+    calibration_error=0.01,
+    validation=Confusion(np.array([[9, 0], [1, 4]])),
+    steps=7,
+    seconds=1.5,
+    curve=({"step": 7, "loss": float("nan")},),
+)
+
+
+def test_a_report_comes_back_from_json():
+    again = FitReport.from_json(REPORT.to_json())
+    assert again.to_json() == REPORT.to_json() and str(again) == str(REPORT)
+    assert again.curve == ({"step": 7, "loss": None},)
+    lines = str(REPORT).splitlines()
+    assert lines[0].split(maxsplit=1) == ["verdict", "credit"]
+    for words in (
+        "90 of 0, 10 of +1",
+        "leaves 12 of them open",
+        "removes 80.0%",
+        "1.000 of 0, 0.800 of +1",
+        "7 updates",
+    ):
+        assert words in str(REPORT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "splendid"},
+        {"verdict": None},
+        {"gain": {"share": "1", "error": 0}},
+        {"gain": None},
+        {"pooled_gain": {"share": 1.0}},
+        {"decided": [1.0]},
+        {"decided": [1.0, float("inf")]},
+        {"class_counts": [90, -10]},
+        {"class_counts": [90]},
+        {"uncertain": float("nan")},
+        {"validation": {"counts": [[9]]}},
+        {"steps": 1.5},
+        {"curve": [{"step": "7"}]},
+        {"curve": [7]},
+        {"classes": {"values": [0.0], "edges": []}},
+    ],
+)
+def test_other_json_is_no_report(change):
+    with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
+        FitReport.from_json(REPORT.to_json() | change)

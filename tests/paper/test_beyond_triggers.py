@@ -1,0 +1,75 @@
+"""Credit in tasks of others, at a tiny size: runs are kept, read-outs stand side by side, verdicts are counted."""
+
+import json
+
+import numpy as np
+import pytest
+from tests.quick import quick_fits
+
+pytest.importorskip("minigrid")
+pytest.importorskip("popgym")
+
+from paper.__main__ import main
+from paper.beyond_triggers import Result
+from paper.tasks import TASKS, Data
+
+from paper import beyond_triggers
+from secret_rl.credit.attribution import READOUTS
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    monkeypatch.setattr(beyond_triggers, "RESULTS", tmp_path)
+    monkeypatch.setattr(beyond_triggers, "DATA", tmp_path / "data")
+    monkeypatch.setattr(beyond_triggers, "THREADS", 1)
+    quick_fits(monkeypatch, updates=100)
+    options = {"steps": 60, "units": 16, "batch_size": 32}
+    return Result("tiny", ("memory_len", "taxi_seen"), 2, held_out=50, episodes=100, options=options)
+
+
+def test_every_run_is_kept_and_told(tiny, monkeypatch):
+    beyond_triggers.run(tiny, "the command", only="memory_len")
+    labels = ["memory_len, seed 0", "memory_len, seed 1"]
+    assert [entry["label"] for entry in json.loads(tiny.path.read_text())["panels"]] == labels
+    assert "| taxi_seen | not run |" in beyond_triggers.table(tiny).read_text()
+    beyond_triggers.run(tiny, "the command")
+    record = json.loads(tiny.path.read_text())
+    assert [entry["label"] for entry in record["panels"]] == [*labels, "taxi_seen, seed 0", "taxi_seen, seed 1"]
+    quality = record["panels"][0]["quality"]
+    assert quality.keys() == {"precision", "recall", "predicted", *READOUTS}
+    assert all(0 <= number <= 1 for number in quality.values())
+    assert "quality" not in record["panels"][-1], "no reward of it has a cause"
+    monkeypatch.setattr(beyond_triggers, "learn", lambda _: pytest.fail("run twice"))
+    beyond_triggers.run(tiny, "the command")
+    page = beyond_triggers.table(tiny).read_text()
+    for words in ("| memory_len | ", "| taxi_seen | ", " of 2 | ", "AP leave-one-out", "any cause", "`the command`"):
+        assert words in page
+
+
+def test_rewards_that_are_judged():
+    task = TASKS["memory_len"]
+    data = task.make(20, 7)
+    found = beyond_triggers.with_cause(data, task)
+    np.testing.assert_array_equal(found, np.asarray(data.trajectories.rewards) != 0)
+    nothing = Data(data.trajectories, np.zeros_like(data.truth))
+    assert not beyond_triggers.with_cause(nothing, task).any()
+    causes = np.full(data.trajectories.steps, -1)
+    causes[[5, 9]] = 0
+    assert beyond_triggers.with_cause(Data(data.trajectories, causes), task).sum() == 2
+
+
+def test_the_sizes_are_as_they_should_be():
+    full, quick = beyond_triggers.result(False), beyond_triggers.result(True)
+    assert set(full.tasks) == set(TASKS) and full.seeds == 5 and not full.options, "the library's defaults"
+    assert len(quick.tasks) == 3 and quick.seeds == 1 and quick.name != full.name
+    for name in ("memory_s7", "memory_s11", "memory_len", "red_blue_doors"):
+        assert TASKS[name].events == "any"
+
+
+def test_options_of_one_result_alone(capsys):
+    for wrong in (["credit_quality", "--only", "unlock"], ["--jobs", "2"]):
+        with pytest.raises(SystemExit):
+            main(wrong)
+        assert "an option of beyond_triggers" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="no such task: nonsense"):
+        beyond_triggers.run(beyond_triggers.result(True), "", only="nonsense")
