@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 
 import pytest
 
@@ -55,8 +56,31 @@ def test_results_are_those_of_the_runs():
             for name in ("precision", "recall")
         }
         line = next(line for line in README.splitlines() if line.startswith(f"| {words}"))
-        assert f"| {mean['precision']:.3f} (0.96) | {mean['recall']:.3f} (0.94) | {len(mine)} (0) |" in line
-        assert not any(run["fit"]["collapsed"] for run in mine)
+        counted = sum(run["fit"]["verdict"] == "credit" for run in mine)
+        assert f"| {mean['precision']:.3f} (0.96) | {mean['recall']:.3f} (0.94) | {len(mine)} ({counted}) |" in line
+
+
+def test_results_in_tasks_of_others_are_those_of_the_runs():
+    panels = json.loads((ROOT / "paper/results/beyond_triggers.json").read_text())["panels"]
+    rows = {
+        "Taxi, passenger hidden": ("taxi_delivery", "taxi_delivery_signed", "taxi_own_rewards"),
+        "MiniGrid Unlock, carried": ("unlock", "red_blue_doors"),
+        "POPGym": ("repeat_first", "repeat_previous"),
+        "bsuite discounting": ("discounting_chain", "memory_len"),
+        "MountainCarContinuous": ("mountain_car_left",),
+        "MiniGrid Unlock as": ("unlock_clock",),
+        "bsuite umbrella": ("umbrella", "memory_s7", "memory_s11"),
+        "CartPole": ("cart_pole", "frozen_lake", "empty_room", "taxi_seen"),
+    }
+    assert sum(map(len, rows.values())) == len({panel["settings"]["task"] for panel in panels})
+    for words, tasks in rows.items():
+        cells = next(line for line in README.splitlines() if line.startswith(f"| {words}")).split("|")
+        runs = [[panel for panel in panels if panel["settings"]["task"] == task] for task in tasks]
+        counts = Counter(run["fit"]["verdict"] for group in runs for run in group)
+        assert {verdict: int(n) for n, verdict in re.findall(r"(\d+) ([a-z ]+[a-z])", cells[3])} == counts
+        if "quality" in runs[0][0]:
+            means = [f"{sum(run['quality']['attention'] for run in g) / len(g):.3f}" for g in runs]
+            assert cells[2].strip().split("; ") == means
 
 
 def test_transfer_results_are_those_of_the_runs():
