@@ -20,7 +20,7 @@ from secret_rl.credit.model import RewardPredictor, StepEncoder
 from secret_rl.credit.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions, to_json
 from secret_rl.credit.probe import PooledPredictor
 from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
-from secret_rl.credit.training import BYTES_PER_PAIR, Trainer
+from secret_rl.credit.training import BYTES_PER_PAIR, Trainer, evaluate
 from secret_rl.files import plain, whole_number
 from secret_rl.progress import Tick
 
@@ -239,8 +239,6 @@ class Fitting:
 
     def _judged(self, model: RewardPredictor, step: int, open_: float, started: float) -> FitReport:
         """The report: what the past gains on held-out trajectories, against the present and a pooled past."""
-        from secret_rl.credit.training import evaluate
-
         rows = rows_of(self.tokens, self.held_out)
         found = evaluate(model, self.tokens, self.held_out, self.device)
         gain = self._gain(found.log_probabilities, rows) if self.curve else Gain(0.0, 0.0)
