@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 import secret_rl as srl
 
-# Seeds of `make`. Whoever tunes anything looks only at data of TRAINING; HELD_OUT is for judging.
+# Seeds of `make`. Seed 1,000 was looked at while the design was chosen; tables judge on later ones.
 TRAINING = range(100)
-HELD_OUT = range(1_000, 2_000)
+HELD_OUT = range(1_001, 2_000)
 
 
 @dataclass(frozen=True)

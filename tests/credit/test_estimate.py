@@ -1,4 +1,4 @@
-"""What a fit will take is told before it starts, and long trajectories come in smaller batches."""
+"""The cost of a fit is estimated before it starts, and long trajectories come in smaller batches."""
 
 import pytest
 

@@ -272,8 +272,8 @@ class Fitting:
     def _pooled_gain(self, rows: NDArray[np.int64]) -> Gain:
         """What a pooled past gains, at its best.
 
-        Where data hold few distinct steps, they are told apart by name: views that differ in one cell only would
-        hardly be otherwise.
+        Where data hold few distinct steps, each has an embedding of its own: an encoder hardly separates views that
+        differ in one cell.
         """
         named = self.tokens.named()
         specs = self.specs if named is None else named.specs

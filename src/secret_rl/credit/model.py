@@ -19,7 +19,7 @@ from secret_rl.credit.options import ModelOptions
 from secret_rl.credit.tokens import Rows
 
 _ALL_ATTENTION = 1 - 1e-4
-_NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # distances below the first are told apart; 48 classes for the rest
+_NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # each distance below 32 has a bias of its own; 48 are shared by the rest
 
 
 class Prediction(NamedTuple):
