@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.evaluation.rows import three_rows
 
 from secret_rl.credit import Attributions, oracle_attributions, uniform_attributions
 from secret_rl.evaluation import CreditQuality, credit_quality
@@ -136,21 +137,6 @@ def test_references_hand_out_each_reward_whole(seed):
         for number in range(len(data)):
             steps = slice(int(data.offsets[number]), int(data.offsets[number + 1]))
             assert earned[steps].sum() == pytest.approx(data.returns[number], abs=1e-5)
-
-
-def three_rows():
-    """An episode of 3 steps, then one of 6: rewards at step 2 of the first and at steps 3 and 5 of the second."""
-    return Attributions(
-        episode=np.array([0, 1, 1]),
-        step=np.array([2, 3, 5]),
-        predicted_at=np.array([2, 3, 4]),
-        reward=np.array([1.0, 1.0, 1.0]),
-        evidence=np.zeros(3, np.float32),
-        weights=np.array([0.5, 0.3, 0.2, 0.1, 0.6, 0.3, 0.0, 0.25, 0.5, 0.25, 0.0, 0.0], np.float32),
-        offsets=np.array([0, 3, 7, 12]),
-        rewards_seen=4,
-        lengths=np.array([3, 6]),
-    )
 
 
 CAUSES = np.array([-1, -1, -1, -1, -1, -1, 1, 0, 0])  # of steps 3, 4 and 5 of the second; step 4 is not predicted
