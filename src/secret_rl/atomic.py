@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -103,22 +102,17 @@ def put_folder(new: Path, path: Path, *, overwrite: bool) -> None:
             # Another process has put one there meanwhile: that one gives way, too.
 
 
-def find_folder(path: Path, looks: int = 1) -> Path:
-    """Where a folder is: at its path, or beside it if whoever was replacing it is killed or not done yet.
-
-    ``looks``: how often to look before it counts as missing; several processes may be replacing it in turn.
-    """
-    for look in range(looks):
-        if path.exists():
-            break
-        time.sleep(0.002 if look else 0)
-        for old in _temporaries(path, "replaced"):
-            with suppress(OSError):  # it may be put in place by another process, or the disk be read-only
-                if _abandoned(old):
-                    old.rename(path)
-                    break
-            if old.exists() and not path.exists():
-                return old
+def find_folder(path: Path) -> Path:
+    """Where a folder is: at its path, or beside it if whoever was replacing it is killed or not done yet."""
+    if path.exists():
+        return path
+    for old in _temporaries(path, "replaced"):
+        with suppress(OSError):  # it may be put in place by another process, or the disk be read-only
+            if _abandoned(old):
+                old.rename(path)
+                break
+        if old.exists() and not path.exists():
+            return old
     return path
 
 

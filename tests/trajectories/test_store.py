@@ -413,6 +413,15 @@ def test_a_store_that_is_replaced_while_it_is_read_is_read_again(saved, monkeypa
     assert srl.Trajectories.load(path).equals(other)
 
 
+def test_a_store_that_gives_way_just_after_it_was_found_is_looked_for_again(saved, monkeypatch):
+    data, path = saved
+    gone = iter([path.with_name("gone")] * 3)
+    monkeypatch.setattr(store, "find_folder", lambda path: next(gone, path))
+    assert srl.Trajectories.load(path).equals(data)
+    with pytest.raises(FileNotFoundError, match="never was"):
+        srl.Trajectories.load(path.with_name("never was"))
+
+
 def test_a_header_of_a_kilobyte_does_not_fill_the_memory(saved):
     _, path = saved
     box = {"type": "Box", "low": 0, "high": 255, "shape": [1 << 15, 1 << 15], "dtype": "float64"}

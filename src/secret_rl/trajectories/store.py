@@ -7,6 +7,8 @@ depend on the number of steps.
 
 import math
 import os
+import stat
+import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -28,6 +30,7 @@ PROGRESS = "progress.json"
 _NPY_HEADER = 256  # bytes before the data: room for any row count, so that it can be patched at the end
 _BYTES_AT_A_TIME = 32 << 20
 _VERIFY_UP_TO = 64 << 20  # stores up to this size are verified whenever they are opened
+_LOOKS = 5  # at a store that is not there, before it counts as missing
 _LONGEST_NAME = 120  # letters of a file's name that come from its column
 
 
@@ -46,9 +49,10 @@ def save(data: Trajectories, path: str | Path, *, overwrite: bool = False) -> Pa
 
 def check_target(path: Path, overwrite: bool) -> None:
     """Refuse to write over something unless asked to, and never over what is not a store."""
-    if not find_folder(path).exists() or is_new(path):
+    folder = find_folder(path)
+    if not folder.exists() or is_new(path):
         return
-    if not (find_folder(path) / HEADER).is_file():
+    if not (folder / HEADER).is_file() and folder.exists():  # it may give way to another one in this moment
         raise FileExistsError(f"{path} exists and is not a trajectory store: choose another name")
     if not overwrite:
         raise FileExistsError(f"{path} exists: choose another name, or pass overwrite=True to replace it")
@@ -214,11 +218,17 @@ class _ColumnFile:
 def load(path: str | Path, *, verify: bool | None = None) -> Trajectories:
     """Open a store; see ``Trajectories.load``."""
     path = Path(path)
+    missing = 0
     while True:
-        folder = find_folder(path, looks=5)
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{path} is not a folder: expected the path that trajectories were saved to")
+        folder = find_folder(path)
         before = _identity(folder)
+        if before is None:
+            missing += 1
+            if missing == _LOOKS:
+                raise FileNotFoundError(f"{path} is not a folder: expected the path that trajectories were saved to")
+            time.sleep(0.002)  # others may be replacing it, one after the other
+            continue
+        missing = 0
         try:
             data = _load(folder, verify)
         except (OSError, ValueError):
@@ -230,12 +240,13 @@ def load(path: str | Path, *, verify: bool | None = None) -> Trajectories:
         # It was replaced meanwhile: some files may be of the old store and others of the new one.
 
 
-def _identity(folder: Path) -> tuple[int, int] | None:
+def _identity(folder: Path) -> tuple[int, int, int] | None:
+    """Which folder it is, None where there is none; its time tells it from one with the number of a removed one."""
     try:
         found = folder.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return (found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISDIR(found.st_mode) else None
 
 
 def _load(path: Path, verify: bool | None) -> Trajectories:
