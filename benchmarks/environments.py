@@ -43,8 +43,7 @@ def run() -> None:
 
 def ours_rollouts() -> Callable[[], int]:
     """Whole episodes into flat arrays, a new maze each."""
-    from secret_rl.envs.triggers import TriggersOptions
-    from secret_rl.envs.triggers.rollouts import RandomEpisodes
+    from secret_rl.envs.triggers import RandomEpisodes, TriggersOptions
 
     episodes = RandomEpisodes(TriggersOptions(triggers=3, prizes=1))
     seeds = iter(range(10**9))

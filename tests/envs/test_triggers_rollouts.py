@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secret_rl.envs.triggers import TriggersEnv, TriggersOptions
-from secret_rl.envs.triggers.rollouts import RandomEpisodes
+from secret_rl.envs.triggers import RandomEpisodes, TriggersEnv, TriggersOptions
 from secret_rl.testing.strategies import triggers_options
 
 

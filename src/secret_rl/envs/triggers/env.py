@@ -1,16 +1,18 @@
-"""The Gymnasium face of Triggers."""
+"""Triggers as a Gymnasium environment, single and vectorized."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from secret_rl.envs.tabular import TabularModel
-from secret_rl.envs.triggers.mazes import DISABLED, MazeContents, Mazes
-from secret_rl.envs.triggers.options import TriggersOptions
+from secret_rl.envs.triggers.mazes import DISABLED, NEXT_STEP, SAME_STEP, MazeContents, Mazes, RandomEpisodes
 from secret_rl.envs.triggers.render import Window, draw, text
-from secret_rl.envs.triggers.rollouts import RandomEpisodes
+from secret_rl.envs.triggers.rules import TriggersOptions
 from secret_rl.envs.triggers.tabulate import tabulate
 
 METADATA: dict[str, Any] = {
@@ -18,6 +20,7 @@ METADATA: dict[str, Any] = {
     "render_fps": 8,
     "annotations": ("trigger_activated",),  # info entries that collect keeps, beside the state
 }
+_MODES = {AutoresetMode.NEXT_STEP: NEXT_STEP, AutoresetMode.SAME_STEP: SAME_STEP, AutoresetMode.DISABLED: DISABLED}
 
 
 class TriggersEnv(gym.Env[Any, Any]):
@@ -25,8 +28,8 @@ class TriggersEnv(gym.Env[Any, Any]):
 
     Actions: 0 up, 1 down, 2 left, 3 right. Observation: the ``(window, window, 3)`` crop around the agent with
     channels (wall, trigger, prize), or with ``window=None`` the full ``(size, size, 3)`` image with channels
-    (agent, trigger, prize). ``info["state"]`` names the full state within the maze;
-    ``info["trigger_activated"]`` tells whether the step just taken activated a switch.
+    (agent, trigger, prize). ``info["state"]`` numbers the full state within the maze;
+    ``info["trigger_activated"]`` says whether the step just taken activated a switch.
 
     The options are those of ``TriggersOptions``.
 
@@ -57,7 +60,7 @@ class TriggersEnv(gym.Env[Any, Any]):
         self._mazes = Mazes(self.options, 1)
         self._seeded = False
         self._window: Window | None = None
-        self.observation_space = observation_space(self._mazes)
+        self.observation_space = gym.spaces.Box(0, 1, self._mazes.shape, np.uint8)
         self.action_space = gym.spaces.Discrete(4)
 
     def reset(
@@ -74,7 +77,7 @@ class TriggersEnv(gym.Env[Any, Any]):
         outcome = self._mazes.reset(np.ones(1, np.bool_))
         if self.render_mode == "human":
             self.render()
-        return outcome.observations[0], _info(outcome.states[0], False)
+        return outcome.observations[0], {"state": int(outcome.states[0]), "trigger_activated": False}
 
     def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """Move one cell, or stay where the boundary is in the way."""
@@ -90,7 +93,7 @@ class TriggersEnv(gym.Env[Any, Any]):
             float(outcome.rewards[0]),
             bool(outcome.terminated[0]),
             bool(outcome.truncated[0]),
-            _info(outcome.states[0], outcome.activated[0]),
+            {"state": int(outcome.states[0]), "trigger_activated": bool(outcome.activated[0])},
         )
 
     @property
@@ -127,10 +130,115 @@ class TriggersEnv(gym.Env[Any, Any]):
             self._window.close()
 
 
-def observation_space(mazes: Mazes) -> gym.spaces.Box:
-    """Channels of zeros and ones."""
-    return gym.spaces.Box(0, 1, mazes.shape, np.uint8)
+class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64], NDArray[Any]]):
+    """Behaves as ``SyncVectorEnv`` over ``TriggersEnv`` does, infos and seeds included, thousands of times faster.
+
+    >>> import gymnasium as gym, secret_rl
+    >>> envs = gym.make_vec("secret_rl/Triggers-v0", num_envs=4096, vectorization_mode="vector_entry_point")
+    >>> observations, infos = envs.reset(seed=0)
+    >>> observations.shape, infos["state"].shape
+    ((4096, 3, 3, 3), (4096,))
+    """
+
+    metadata = METADATA
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        size: int = 8,
+        triggers: int = 3,
+        prizes: int = 1,
+        window: int | None = 3,
+        inverted: bool = False,
+        layout_seed: int | None = None,
+        max_steps: int | None = None,
+        render_mode: str | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f'a vector env renders as "rgb_array" or not at all, got {render_mode!r}')
+        self.options = TriggersOptions(size, triggers, prizes, window, inverted, layout_seed, max_steps)
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {**METADATA, "autoreset_mode": self.autoreset_mode}
+        self._mazes = Mazes(self.options, num_envs)
+        self._seeded = np.zeros(num_envs, np.bool_)
+        self._begun = False  # all of them
+        self.single_observation_space = gym.spaces.Box(0, 1, self._mazes.shape, np.uint8)
+        self.single_action_space = gym.spaces.Discrete(4)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """Start an episode in every maze, or in those of the boolean array ``options["reset_mask"]``.
+
+        ``seed=s`` seeds the mazes with s, s + 1, ...; a sequence gives each its own.
+        """
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        n = self.num_envs
+        mask = (options or {}).get("reset_mask", np.ones(n, np.bool_))
+        if not (isinstance(mask, np.ndarray) and mask.shape == (n,) and mask.dtype == np.bool_):
+            raise ValueError(f'options["reset_mask"] must be a boolean array of shape ({n},), got {mask!r}')
+        if not mask.any():
+            raise ValueError('options["reset_mask"] selects no env: leave the reset out, or set an entry')
+        seeds = range(seed, seed + n) if isinstance(seed, int) else [None] * n if seed is None else seed
+        if len(seeds) != n:
+            raise ValueError(f"expected {n} seeds, one per env, got {len(seeds)}")
+        for i, own in enumerate(seeds):
+            if mask[i] and (own is not None or not self._seeded[i]):
+                self._mazes.seed(i, own if own is not None else int(self.np_random.integers(2**63)))
+                self._seeded[i] = True
+        self._begun = bool(self._seeded.all())
+        outcome = self._mazes.reset(mask)
+        return outcome.observations, _infos(np.where(mask, outcome.states, 0), outcome.activated, mask)
+
+    def step(
+        self, actions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Step every maze."""
+        actions = np.ascontiguousarray(actions, np.int64)
+        if actions.shape != (self.num_envs,):
+            raise ValueError(f"expected {self.num_envs} actions, one per env, got an array of {actions.shape}")
+        if np.bitwise_or.reduce(actions) & ~3:  # some action is negative, or above 3
+            raise ValueError(
+                "actions must be 0 (up), 1 (down), 2 (left) or 3 (right), "
+                f"got values from {actions.min()} to {actions.max()}"
+            )
+        if not self._begun:
+            raise gym.error.ResetNeeded("no episode has begun: call reset() first")
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._mazes.over.any():
+            raise gym.error.ResetNeeded(
+                f"the episodes of envs {np.flatnonzero(self._mazes.over)[:8].tolist()} are over: "
+                'call reset(options={"reset_mask": terminated | truncated}) first'
+            )
+        outcome, final = self._mazes.step(actions, _MODES[self.autoreset_mode])
+        infos = _infos(outcome.states, outcome.activated, np.ones(self.num_envs, np.bool_))
+        if final is not None:  # what SAME_STEP replaced by a reset, in the layout of Gymnasium's own vector envs
+            ended = outcome.terminated | outcome.truncated
+            observations = np.full(self.num_envs, None, dtype=object)
+            for i, observation in zip(np.flatnonzero(ended), final.observations, strict=True):
+                observations[i] = observation
+            states, activated = np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs, np.bool_)
+            states[ended], activated[ended] = final.states, final.activated
+            infos |= {"final_obs": observations, "_final_obs": ended}
+            infos |= {"final_info": _infos(states, activated, ended.copy()), "_final_info": ended.copy()}
+        return outcome.observations, outcome.rewards, outcome.terminated, outcome.truncated, infos
+
+    def render(self) -> tuple[NDArray[np.uint8], ...] | None:
+        """One RGB picture per maze."""
+        if self.render_mode is None:
+            return None
+        return tuple(draw(self._mazes.contents(i)) for i in range(self.num_envs))
+
+    def random_episodes(self) -> RandomEpisodes:
+        """Random play of these mazes at compiled speed, for ``secret_rl.collect``."""
+        return RandomEpisodes(self.options)
 
 
-def _info(state: Any, activated: Any) -> dict[str, Any]:
-    return {"state": int(state), "trigger_activated": bool(activated)}
+def _infos(states: NDArray[np.int64], activated: NDArray[np.bool_], mask: NDArray[np.bool_]) -> dict[str, Any]:
+    return {"state": states, "_state": mask, "trigger_activated": activated, "_trigger_activated": mask.copy()}

@@ -1,30 +1,34 @@
-"""The rules of Triggers, compiled: the one source of truth for every face of the environment.
+"""Options and rules of Triggers, compiled: the one source of truth for the single env, the vector env and rollouts.
 
-A maze is held in two small arrays over the same square of ``side * side`` cells, the grid and a margin around it,
-so that a step touches a few bytes and an observation is a handful of row copies. ``place`` is an index in it.
-Many mazes lie end to end in the same two arrays, the one that begins at ``base`` among them.
+A maze is two small arrays over a square of ``side * side`` cells: the grid and a margin around it. So a step touches
+a few bytes, and an observation is a handful of row copies. ``place`` is an index into the square. Many mazes lie end
+to end in the same two arrays; ``base`` is where one begins.
 
-``board``  ``(side * side * 3,)`` uint8, the picture that observations are cut from. For a crop the channels are
+``board``  ``(side * side * 3,)`` uint8, the image that observations are cut from. For a crop the channels are
            (wall, trigger, prize) and the margin is wall; for the full state they are (agent, trigger, prize).
 ``codes``  ``(side * side,)`` int16: ``OUTSIDE`` in the margin, 0 in an empty cell, ``i + 1`` where object ``i``
            is: first the triggers, then the prizes.
 
-What changes during an episode is ``place`` and ``left``, a bit mask of the objects still there. Both together are
-the state: ``left * size * size + cell``, where ``cell`` is row * size + column.
+An episode changes ``place`` and ``left``, a bit mask of the objects still there. Together they are the state:
+``left * size * size + cell``, where ``cell`` is row * size + column.
 
-Everything random comes from counter-based SplitMix64 streams, so episode ``n`` of seed ``s`` is the same maze
-in the single env, the vector env and the batch rollouts, on any number of threads, in any order.
+All randomness comes from counter-based SplitMix64 streams: episode ``n`` of seed ``s`` is the same maze in the
+single env, the vector env and the rollouts, on any number of threads, in any order.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit, uint64, uintp
 
+from secret_rl.checks import check_integer
+
 CHANNELS = 3
 WALL, AGENT = 0, 0  # the first channel: walls in a crop, the agent in the full state
 TRIGGER, PRIZE = 1, 2
 OUTSIDE = -1
+MAX_SIZE = 256
 MAX_OBJECTS = 40  # triggers and prizes together: their bit mask and the cell share one 64-bit state
 
 WEYL = uint64(0x9E3779B97F4A7C15)  # increment and multipliers of SplitMix64 (Steele, Lea, Flood 2014)
@@ -35,7 +39,7 @@ ACTION_STREAM = uint64(0xD1B54A32D192ED03)  # the random actions of an episode a
 
 
 class Geometry(NamedTuple):
-    """The options of a maze as the numbers and look-up tables that the compiled rules work with."""
+    """The options of a maze as the numbers that the compiled rules work with."""
 
     size: int
     triggers: int
@@ -43,35 +47,82 @@ class Geometry(NamedTuple):
     max_steps: int
     inverted: bool
     crop: bool  # False: the full state is observed
-    span: int  # side of the observed picture
+    span: int  # side of the observed image
     side: int  # side of the board, margin included
     margin: int  # cells around the grid, at least 1
     corner: int  # from the agent's place (crop) or from the base (full state) to the first observed pixel
-    fixed: bool  # one maze for ever, the one that ``fixed_key`` draws
+    fixed: bool  # every episode has the maze of ``fixed_key``
     fixed_key: np.uint64
 
 
-def geometry(
-    size: int,
-    triggers: int,
-    prizes: int,
-    window: int | None,
-    inverted: bool,
-    layout_seed: int | None,
-    max_steps: int,
-) -> Geometry:
-    """Derive the numbers that the compiled rules work with from the options."""
-    crop = window is not None
-    half = window // 2 if window is not None else 0
-    margin = max(half, 1)
-    side = size + 2 * margin
-    corner = (-half if crop else margin) * (side + 1) * CHANNELS
-    span = size if window is None else window
-    fixed = layout_seed is not None
-    fixed_key = np.uint64(episode_key(np.uint64(layout_seed or 0) ^ _LAYOUT_STREAM, 0))
-    return Geometry(
-        size, triggers, prizes, max_steps, inverted, crop, span, side, margin, corner, fixed, fixed_key
-    )  # fmt: skip
+@dataclass(frozen=True)
+class TriggersOptions:
+    """What defines a distribution of mazes, or one maze if ``layout_seed`` is given."""
+
+    size: int = 8
+    """Cells along each side of the square grid."""
+    triggers: int = 3
+    """Switches that must all be activated before a prize pays +1."""
+    prizes: int = 1
+    """Prizes; the episode terminates when all are gone."""
+    window: int | None = 3
+    """Side of the agent-centred crop that is observed (odd); None: the full state."""
+    inverted: bool = False
+    """Up and down swap, left and right swap (the paper's changed dynamics)."""
+    layout_seed: int | None = None
+    """Fixes the maze, start cell included; None: a new random maze each episode."""
+    max_steps: int | None = None
+    """Time limit; None: 50 up to 8x8 and 100 above, as in the paper (appendix A)."""
+
+    def __post_init__(self) -> None:
+        check_integer("size", self.size, 1, MAX_SIZE)
+        check_integer("triggers", self.triggers, 0)
+        check_integer("prizes", self.prizes, 1)
+        if not isinstance(self.inverted, bool):
+            raise TypeError(f"inverted must be True or False, got {self.inverted!r}")
+        if self.layout_seed is not None:
+            check_integer("layout_seed", self.layout_seed, 0, 2**64 - 1)
+        if self.max_steps is not None:
+            check_integer("max_steps", self.max_steps, 1)
+        if self.window is not None:
+            check_integer("window", self.window, 1)
+            if self.window % 2 == 0:
+                raise ValueError(
+                    f"window must be odd, so that the agent has a centre cell, got {self.window}: "
+                    f"use {self.window - 1} or {self.window + 1}, or None for the full state"
+                )
+        objects, cells = self.triggers + self.prizes, self.size**2
+        if objects + 1 > cells:
+            raise ValueError(
+                f"{self.triggers} triggers, {self.prizes} prizes and the agent need {objects + 1} cells, but a "
+                f"{self.size}x{self.size} grid has {cells}: use a larger size or fewer objects"
+            )
+        if objects > MAX_OBJECTS:
+            raise ValueError(
+                f"{self.triggers} triggers and {self.prizes} prizes are {objects} objects, but at most "
+                f"{MAX_OBJECTS} fit in a state number: use fewer"
+            )
+
+    @property
+    def time_limit(self) -> int:
+        """The step at which an episode truncates."""
+        return self.max_steps if self.max_steps is not None else (50 if self.size <= 8 else 100)
+
+    @property
+    def num_states(self) -> int:
+        """One more than the largest ``info["state"]``."""
+        return int(self.size**2 * 2 ** (self.triggers + self.prizes))
+
+    def geometry(self) -> Geometry:
+        """The options as the compiled rules take them."""
+        crop, half = self.window is not None, (self.window or 0) // 2
+        span, margin = self.window or self.size, max(half, 1)
+        side = self.size + 2 * margin
+        corner = (-half if crop else margin) * (side + 1) * CHANNELS
+        fixed, seed = self.layout_seed is not None, np.uint64(self.layout_seed or 0)
+        fixed_key = np.uint64(episode_key(seed ^ _LAYOUT_STREAM, 0))
+        counts = (self.size, self.triggers, self.prizes, self.time_limit)
+        return Geometry(*counts, self.inverted, crop, span, side, margin, corner, fixed, fixed_key)
 
 
 @njit(cache=True)

@@ -4,9 +4,9 @@ import numpy as np
 from numba import njit
 
 from secret_rl.envs.tabular import TabularModel
-from secret_rl.envs.triggers.options import TriggersOptions
 from secret_rl.envs.triggers.rules import (
     CHANNELS,
+    TriggersOptions,
     advance,
     blank_maze,
     clear,
