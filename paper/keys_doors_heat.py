@@ -16,7 +16,7 @@ from paper.credit_runs import RESULTS, machine
 from secret_rl.atomic import replace_text
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import COLOURS, PRESETS, Wanderer, draw_map, generate
-from secret_rl.envs.keys_doors.contract import STATE_CELL
+from secret_rl.envs.keys_doors.env import STATE_CELL
 from secret_rl.envs.keys_doors.puzzle import CELL
 from secret_rl.evaluation import attention_by_place
 

@@ -13,8 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from secret_rl.envs.keys_doors import COLOURS, PRESETS, generate
-from secret_rl.envs.keys_doors.planner import Status
-from secret_rl.envs.keys_doors.puzzle import CELL, centre, room_cells
+from secret_rl.envs.keys_doors.puzzle import CELL, Status, centre
 
 LEVEL = "contributed/dmlab30/rooms_keys_doors_puzzle"
 BORDER = CELL
@@ -33,12 +32,13 @@ ACTIONS = [
     ("JUMP", 0, 1),
     ("CROUCH", 0, 1),
 ]
-ENGINE_SETTINGS = {"width", "height", "fps", "levelDirectory", "appendCommand", "mixerSeed"}
-CLOSED, UNINITIALISED, RUNNING, TERMINATED, FAILED = "closed", "uninitialised", "running", "terminated", "failed"
+SETTINGS = {"width", "height", "fps", "levelDirectory", "appendCommand", "mixerSeed"}
+NO_HUD = "DEBUG.CAMERA.PLAYER_VIEW_NO_RETICLE"
+OBSERVATIONS = {"RGB_INTERLEAVED", NO_HUD, "DEBUG.POS.TRANS", "DEBUG.POS.ROT"}
 
 
 class Lab:
-    """``deepmind_lab.Lab``."""
+    """``deepmind_lab.Lab``: the part of its API that the environment uses."""
 
     made: ClassVar[list["Lab"]] = []
     puzzle_options = PRESETS["dmlab-like"]
@@ -47,106 +47,79 @@ class Lab:
 
     def __init__(self, level, observations, config=None, renderer="software", level_cache=None):
         config = {} if config is None else config
-        if not isinstance(level, str):
-            raise TypeError(f"argument 1 must be str, not {type(level).__name__}")
-        if type(observations) is not list:
-            raise TypeError(f"argument 2 must be list, not {type(observations).__name__}")
-        if not isinstance(config, dict):
-            raise TypeError(f"argument 3 must be dict, not {type(config).__name__}")
+        if type(observations) is not list or not isinstance(config, dict):
+            raise TypeError("argument 2 must be list, argument 3 dict")
+        if not all(isinstance(word, str) for pair in config.items() for word in pair):
+            raise TypeError("bad argument type for built-in operation")
         if renderer not in ("", "software", "hardware"):
             raise RuntimeError(f'Failed to set renderer must be "hardware" or "software" actual "{renderer}"!')
-        for key, value in config.items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise TypeError("bad argument type for built-in operation")
         if level != LEVEL:
             raise RuntimeError(f"Invalid levelName flag '{level}'")
-        if unknown := config.keys() - ENGINE_SETTINGS:
+        if unknown := config.keys() - SETTINGS:
             raise RuntimeError(f"Failed to init environment - unknown settings {sorted(unknown)}")
+        if unknown := set(observations) - OBSERVATIONS:
+            raise ValueError(f"Unknown observation '{unknown}'.")
         self.level, self.config, self.renderer, self.level_cache = level, dict(config), renderer, level_cache
         self.width, self.height = int(config.get("width", "320")), int(config.get("height", "240"))
         self._fps = int(config.get("fps", "60"))
-        known = {spec["name"] for spec in self.observation_spec()}
-        for name in observations:
-            if name not in known:
-                raise ValueError(f"Unknown observation '{name}'.")
         self._asked = list(observations)
-        self._status = UNINITIALISED
+        self._running = self.closed = False
         self.resets: list[tuple[int, int | None]] = []
         Lab.made.append(self)
 
     # ---- the documented API ----
 
     def reset(self, episode=-1, seed=None):
-        assert self._status != CLOSED, "the real one crashes"
+        assert not self.closed, "the real one crashes"
         operator.index(episode)
-        if seed is not None:
-            if not isinstance(seed, int):
-                raise ValueError(f"'seed' must be int or None, was '{type(seed).__name__}'.")
-            assert -(2**31) <= seed < 2**31, "the real one keeps the lower 32 bits"
+        if not isinstance(seed, int):
+            raise ValueError(f"'seed' must be int or None, was '{type(seed).__name__}'.")
+        assert -(2**31) <= seed < 2**31, "the real one keeps the lower 32 bits"
         self.resets.append((episode, seed))
-        drawn = int(np.random.default_rng().integers(2**31)) if seed is None else seed
-        self.begin(generate(self.puzzle_options, drawn % 2**31))
+        self.begin(generate(self.puzzle_options, seed % 2**31))
         return True
 
     def num_steps(self):
         return self._frames
 
     def is_running(self):
-        return self._status == RUNNING
+        return self._running
 
     def step(self, action, num_steps=1):
         if not isinstance(action, np.ndarray):
             raise TypeError(f"argument 1 must be numpy.ndarray, not {type(action).__name__}")
         num_steps = operator.index(num_steps)
-        if not self.is_running():
+        if not self._running:
             raise RuntimeError("Environment in wrong status to advance.")
-        if action.shape != (len(ACTIONS),):
-            raise ValueError(f"action must have shape ({len(ACTIONS)})")
-        if action.dtype != np.intc:
-            raise ValueError("action must have dtype np.intc")
+        if action.shape != (len(ACTIONS),) or action.dtype != np.intc:
+            raise ValueError(f"action must have shape ({len(ACTIONS)}) and dtype np.intc")
         for value, (name, low, high) in zip(action.tolist(), ACTIONS, strict=True):
             assert low <= value <= high, f"{name} {value} is out of range: undefined behaviour"
         assert num_steps > 0, "undefined behaviour"
         reward = 0.0
         for _ in range(num_steps):
             if self._frames == self.fail_at:
-                self._status = FAILED
+                self._running = False
                 raise ValueError('Failed to advance environment "out of memory"')
             reward += self._frame(*action.tolist())
             self._frames += 1
             time = self._frames / self._fps
             if time >= self.seconds or (self._goal_time is not None and time > self._goal_time + 0.2):
-                self._status = TERMINATED
+                self._running = False
                 break
         return reward
 
-    def observation_spec(self):
-        planar, rows = (3, self.height, self.width), (self.height, self.width, 3)
-        pictures = [("RGB_INTERLEAVED", rows), ("RGB", planar), ("DEBUG.CAMERA.PLAYER_VIEW_NO_RETICLE", planar)]
-        doubles = ["VEL.TRANS", "VEL.ROT", "DEBUG.POS.TRANS", "DEBUG.POS.ROT"]
-        return [{"name": name, "dtype": np.uint8, "shape": shape} for name, shape in pictures] + [
-            {"name": name, "dtype": np.float64, "shape": (3,)} for name in doubles
-        ]
-
-    def fps(self):
-        return self._fps
-
     def action_spec(self):
-        assert self._status != CLOSED, "the real one crashes"
+        assert not self.closed, "the real one crashes"
         return [{"name": name, "min": low, "max": high} for name, low, high in ACTIONS]
 
     def observations(self):
-        if not self.is_running():
+        if not self._running:
             raise RuntimeError("Environment in wrong status for call to observations()")
         return {name: self._observe(name) for name in self._asked}
 
-    def events(self):
-        if self._status not in (RUNNING, TERMINATED):
-            raise RuntimeError("Environment in wrong status for call to events()")
-        return []  # the level emits none
-
     def close(self):
-        was_open, self._status = self._status != CLOSED, CLOSED
+        was_open, self.closed, self._running = not self.closed, True, False
         return was_open
 
     # ---- the world ----
@@ -163,16 +136,14 @@ class Lab:
 
     def begin(self, puzzle):
         """Start an episode on this puzzle."""
-        self.puzzle = puzzle
+        self.puzzle, self._open_cells = puzzle, puzzle.open_cells
         self.x, self.y = (side + BORDER for side in centre(puzzle.start))
         self.yaw = float(puzzle.angle)
         self.held, self.taken, self.opened = -1, 0, 0
         self._goal_time = None
         self._frames = 0
         self.truth: list[tuple[str, int]] = []
-        self._open_cells = {cell for room in puzzle.rooms for cell in room_cells(room)}
-        self._open_cells |= {door.cell for door in puzzle.doors}
-        self._status = RUNNING
+        self._running = True
 
     def _frame(self, look, _look_up, strafe, move, _fire, _jump, _crouch):
         assert strafe == 0, "the scripts here never strafe"
@@ -190,12 +161,11 @@ class Lab:
         corners = [(x + i * HALF, y + j * HALF) for i in (-1, 1) for j in (-1, 1)]
         if any((a // CELL, b // CELL) not in self._open_cells for a, b in corners):
             return False
-        for index, door in enumerate(self.puzzle.doors):
-            if not self.opened >> index & 1:
-                (middle_x, middle_y) = centre(door.cell)
-                across, along = (x - middle_x, y - middle_y) if door.upright else (y - middle_y, x - middle_x)
-                if abs(across) < HALF + FENCE and abs(along) < CELL / 2 + HALF:
-                    return False
+        for door in self.puzzle.closed_doors(self.status):
+            middle_x, middle_y = centre(door.cell)
+            across, along = (x - middle_x, y - middle_y) if door.upright else (y - middle_y, x - middle_x)
+            if abs(across) < HALF + FENCE and abs(along) < CELL / 2 + HALF:
+                return False
         return True
 
     def _touch(self):
@@ -225,19 +195,15 @@ class Lab:
             return np.array([self.x, self.y, 24.125])
         if name == "DEBUG.POS.ROT":
             return np.array([0.0, self.yaw, 0.0])
-        assert "VEL" not in name
         picture = self._view()
-        if name == "DEBUG.CAMERA.PLAYER_VIEW_NO_RETICLE":
+        if name == NO_HUD:
             return np.ascontiguousarray(picture.transpose(2, 0, 1))
         if self.held >= 0:  # the display, laid out for 640 x 480
-            (left, right), (top, bottom) = ((12 * side // full, 60 * side // full) for side, full in self._sides())
-            paint = PAINTS[COLOURS[self.puzzle.keys[self.held].colour - 1]]
-            picture[top:bottom, left:right] = np.array(paint) * 255
+            sides = ((self.width, 640), (self.height, 480))
+            columns, rows = (slice(12 * side // full, 60 * side // full) for side, full in sides)
+            picture[rows, columns] = np.array(PAINTS[COLOURS[self.puzzle.keys[self.held].colour - 1]]) * 255
         picture[self.height // 2, self.width // 2] = 200  # the cross-hair
-        return picture if name == "RGB_INTERLEAVED" else np.ascontiguousarray(picture.transpose(2, 0, 1))
-
-    def _sides(self):
-        return (self.width, 640), (self.height, 480)
+        return picture
 
     def _view(self):
         """A sky and a floor that change with the place and the direction."""

@@ -11,12 +11,10 @@ from gymnasium.utils.env_checker import check_env
 from tests.envs import dmlab_fake
 
 import secret_rl as srl
-from secret_rl.envs.dmlab import LabOptions
-from secret_rl.envs.dmlab_reading import UNSEEN
+from secret_rl.envs.dmlab import LEAST_SIZE, UNSEEN, LabOptions, read_events, shown_key
 from secret_rl.envs.keys_doors import COLOURS, Door, Key, Puzzle, Random, plan
-from secret_rl.envs.keys_doors.contract import METADATA
-from secret_rl.envs.keys_doors.policies import path
-from secret_rl.envs.keys_doors.puzzle import CELL, centre, room_of
+from secret_rl.envs.keys_doors.env import METADATA, Events
+from secret_rl.envs.keys_doors.puzzle import CELL, centre, path, room_of
 
 ID = "secret_rl/DMLabKeysDoors-v0"
 SIZE = (64, 48)
@@ -78,39 +76,79 @@ class Player:
             things = {"key": puzzle.keys, "door": puzzle.doors}
             return puzzle.goal if kind == "goal" else things[kind][number].cell
         held = puzzle.keys[status.held].colour if status.held >= 0 else 0
-        cells = [key.cell for index, key in enumerate(puzzle.keys) if not status.taken >> index & 1]
-        cells += [d.cell for i, d in enumerate(puzzle.doors) if not status.opened >> i & 1 and d.colour == held]
+        cells = [key.cell for key in puzzle.keys_left(status)]
+        cells += [door.cell for door in puzzle.closed_doors(status) if door.colour == held]
         near = [cell for cell in cells if path(puzzle, status, here, cell)]
         return near[self.rng.integers(len(near))] if near else None
 
 
 def events(info):
-    """What an info tells, in the words of the stand-in's truth, order within the step aside."""
-    told = [("key", info["key_picked"]), ("door", info["door_opened"])]
-    return [event for event in told if event[1]] + [("goal", 0)] * info["goal_reached"]
+    """What an info reports, in the words of the stand-in's truth, order within the step aside."""
+    things = [("key", info["key_picked"]), ("door", info["door_opened"])]
+    return [event for event in things if event[1]] + [("goal", 0)] * info["goal_reached"]
 
 
-def test_passes_gymnasiums_checker(make):
+@pytest.mark.parametrize(
+    ("held", "paid", "shown", "events", "held_then"),
+    [
+        (0, 0.0, 0, Events(0, 0, False), 0),
+        (3, 0.0, 5, Events(0, 0, False), 3),  # a black sky is no key: nothing was paid
+        (0, 1.0, 2, Events(2, 0, False), 2),
+        (3, 1.0, 2, Events(2, 0, False), 2),  # another key takes its place
+        (3, 1.0, 3, Events(3, 0, False), 3),  # of the same colour
+        (3, 1.0, 0, Events(0, 3, False), 0),
+        (0, 2.0, 0, Events(UNSEEN, UNSEEN, False), 0),
+        (3, 2.0, 0, Events(UNSEEN, UNSEEN, False), 0),
+        (3, 2.0, 1, Events(1, 3, False), 1),
+        (0, 2.0, 1, Events(1, 0, False), 1),
+        (0, 50.0, 0, Events(0, 0, True), 0),
+        (4, 51.0, 0, Events(0, 4, True), 0),
+        (4, 50.0, None, Events(0, 0, True), 4),
+        (4, 1.0, None, Events(0, 0, False), 4),
+    ],
+)
+def test_events_are_read_from_what_is_paid_and_shown(held, paid, shown, events, held_then):
+    assert read_events(held, paid, shown) == (events, held_then)
+
+
+@pytest.mark.parametrize("paid", [-1.0, 0.5, 3.0, 49.0, 100.0])
+def test_other_rewards_are_refused(paid):
+    with pytest.raises(RuntimeError, match=f"the level paid {paid} in one step"):
+        read_events(0, paid, 1)
+
+
+@pytest.mark.parametrize("size", [LEAST_SIZE, (84, 84), (96, 72), (160, 120), (333, 77), (640, 480)])
+@pytest.mark.parametrize("colour", COLOURS)
+def test_the_square_is_read_where_lab_paints_it(size, colour):
+    width, height = size
+    frame = np.random.default_rng(0).integers(90, 160, (height, width, 3)).astype(np.uint8)
+    assert shown_key(frame) == 0
+    rows = slice(round(12 * height / 480), round(60 * height / 480))
+    frame[rows, round(12 * width / 640) : round(60 * width / 640)] = np.array(dmlab_fake.PAINTS[colour]) * 255
+    assert shown_key(frame) == COLOURS.index(colour) + 1
+    frame[round(36 * height / 480), round(36 * width / 640)] = (128, 128, 128)  # nothing that is not even
+    assert shown_key(frame) == 0
+
+
+def test_gymnasiums_checker_passes(make):
     check_env(make(render_mode="rgb_array").unwrapped)
 
 
-def test_a_player_that_knows_the_map_is_told_and_paid_for_its_solution(make, lab):
+def test_a_player_that_knows_the_map_is_paid_for_its_solution(make, lab):
     env = make()
     for seed in range(4):
-        _, info = env.reset(seed=seed)
+        env.reset(seed=seed)
         world = lab.made[-1]
         puzzle, player = world.puzzle, Player(world)
-        expected = [
-            (kind, {"key": puzzle.keys, "door": puzzle.doors}[kind][number].colour if kind != "goal" else 0)
-            for kind, number in plan(puzzle)
-        ]
-        told, total, terminated = [], 0.0, False
+        things = {"key": puzzle.keys, "door": puzzle.doors}
+        expected = [(kind, things[kind][number].colour if kind in things else 0) for kind, number in plan(puzzle)]
+        reported, total, terminated = [], 0.0, False
         while not terminated:
             _, reward, terminated, truncated, info = env.step(player())
             assert not truncated
-            told += events(info)
+            reported += events(info)
             total += reward
-        assert told == expected == world.truth
+        assert reported == expected == world.truth
         assert total == puzzle.core * 1.0 + 50.0
         assert world.is_running()  # Lab would go on for a while after the goal
         with pytest.raises(gym.error.ResetNeeded):
@@ -118,8 +156,8 @@ def test_a_player_that_knows_the_map_is_told_and_paid_for_its_solution(make, lab
 
 
 @pytest.mark.parametrize("frame_skip", [2, 4, 8])
-def test_what_is_told_is_what_happened(make, lab, frame_skip):
-    """Over episodes with keys that replace each other and doors that waste them, the told events are the true ones."""
+def test_what_is_reported_is_what_happened(make, lab, frame_skip):
+    """Over episodes with keys that replace each other and doors that waste them, events are the true ones."""
     rewards = {"key_reward": 0.25, "door_reward": 2.0}
     env = make(frame_skip=frame_skip, turn_speed=80 // frame_skip, max_steps=2400 // frame_skip, **rewards)
     replaced = opened = 0

@@ -1,29 +1,42 @@
-"""Keys and doors in DeepMind Lab itself, for those who have built it; the only file that knows it."""
+"""Keys and doors in DeepMind Lab itself, for those who have built it; no other file knows Lab.
+
+The level pays 1 for a key and for a door alike, and emits no event that says which. But it paints the colour of the
+held key as a square into the frame that has its head-up display: a square after a payment is a new key, and none is a
+key that a door has taken.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.checks import check_integer
-from secret_rl.envs.dmlab_reading import LEAST_SIZE, Happened, Reading, shown_key
-from secret_rl.envs.keys_doors.contract import ACTIONS, METADATA, check_action, check_render_mode, reward_of, state_of
-from secret_rl.envs.keys_doors.options import WorldOptions
+from secret_rl.envs.keys_doors.env import METADATA, Events, FirstPersonEnv, WorldOptions
+from secret_rl.envs.keys_doors.puzzle import COLOURS
 
 LEVEL = "contributed/dmlab30/rooms_keys_doors_puzzle"
 FPS = 60
-RENDERERS = ("software", "hardware")
 SEEDS = 2**31
-"""Lab keeps the seed of an episode as a signed word of 32 bits; these are the ones that are not negative."""
-MOST_TURN = 512
+"""Lab keeps the seed of an episode as a signed 32-bit integer; these are the ones that are not negative."""
+LEAST_SIZE = (64, 48)
+"""Smallest frame, width and height, whose square has some pixels to read."""
+KEY_OR_DOOR, GOAL = 1, 50
+"""What the level pays."""
+UNSEEN = len(COLOURS) + 1
+"""Stands for the colour of a key that was taken and spent between two frames."""
 
+_RENDERERS = ("software", "hardware")
 _WITH_HUD, _PLAIN = "RGB_INTERLEAVED", "DEBUG.CAMERA.PLAYER_VIEW_NO_RETICLE"
 _POSITION, _ANGLES = "DEBUG.POS.TRANS", "DEBUG.POS.ROT"
 _MOVE, _TURN = "MOVE_BACK_FORWARD", "LOOK_LEFT_RIGHT_PIXELS_PER_FRAME"  # positive: forward, to the right
-_OURS = ("width", "height", "fps")  # settings that options decide
+
+_SCREEN = (640, 480)  # what the square is placed on, stretched to the size of the frame
+_SQUARE = (20, 52)  # its first and last column and row there, 8 off its edges
+_PAINTS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0))  # in the order of COLOURS
+_TOLERANCE = 24  # off the paint, in every channel of every pixel: nothing else in the level is that even
 
 
 @dataclass(frozen=True)
@@ -45,53 +58,36 @@ class LabOptions(WorldOptions):
         super().__post_init__()
         for index, least in enumerate(LEAST_SIZE):
             check_integer(f"size[{index}]", self.size[index], least)
-        check_integer("turn_speed", self.turn_speed, 1, MOST_TURN)
+        check_integer("turn_speed", self.turn_speed, 1, 512)
         if self.layout_seed is not None:
             check_integer("layout_seed", self.layout_seed, 0, SEEDS - 1)
         if not isinstance(self.level, str) or not self.level:
             raise ValueError(f"level must be the name of a level's script such as {LEVEL!r}, got {self.level!r}")
-        if self.renderer not in RENDERERS:
-            raise ValueError(f"renderer must be one of {', '.join(RENDERERS)}, got {self.renderer!r}")
+        if self.renderer not in _RENDERERS:
+            raise ValueError(f"renderer must be one of {', '.join(_RENDERERS)}, got {self.renderer!r}")
         for name, value in self.config.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise TypeError(f"config takes words to words, for Lab does, got {name!r}: {value!r}")
-            if name in _OURS:
+            if name in ("width", "height", "fps"):
                 raise ValueError(
                     f"config must leave {name} out: the size is an option, and {FPS} frames a second fixed"
                 )
 
-    @property
-    def settings(self) -> dict[str, str]:
-        """Everything as Lab takes it."""
-        width, height = self.size
-        return {**self.config, "width": str(width), "height": str(height), "fps": str(FPS)}
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What the level shows after a step."""
-
-    picture: NDArray[np.uint8]
-    """(height, width, RGB)"""
-    position: tuple[float, float]
-    angle: float
-    key: int
-    """Colour of the key on the screen, 0 for none."""
-
-
-class DMLabKeysDoorsEnv(gym.Env[Any, Any]):
+class DMLabKeysDoorsEnv(FirstPersonEnv):
     """The paper's keys and doors (section 3) in DeepMind Lab, with the actions and infos of ``KeysDoorsEnv``.
 
     Lab is on no package registry: build ``deepmind_lab`` from its repository first. ``hud`` shows the agent the level's
     display, with the held key in the upper left and the clock; the view without it, the default, has no cross-hair.
 
-    ``info`` is that of ``KeysDoorsEnv``, keys and doors as colour numbers included, though Lab itself tells no events:
-    see ``dmlab_reading``. A key that is taken and spent within one step has the number ``UNSEEN``. ``layout_seed`` is
-    the seed of Lab's episode; maps differ from those of ``KeysDoorsEnv`` under the same seed.
+    ``info`` is that of ``KeysDoorsEnv``, keys and doors as colour numbers included, though Lab itself reports no
+    events: they are read from rewards and from the display. A key that is taken and spent within one step has the
+    number ``UNSEEN``. ``layout_seed`` is the seed of Lab's episode; maps differ from those of ``KeysDoorsEnv`` under
+    the same seed.
 
     The goal ends the episode as it is reached; Lab would run on for 0.2 seconds. As Lab shows nothing more once its
     own 60 seconds are up, the last of ``max_steps`` holds its action for one frame less. Should the level end earlier
-    all the same, the episode is truncated with the last picture shown.
+    all the same, the episode is truncated with the last frame shown.
 
     The options are those of ``LabOptions``.
     """
@@ -116,102 +112,39 @@ class DMLabKeysDoorsEnv(gym.Env[Any, Any]):
         level_cache: Any = None,
         render_mode: str | None = None,
     ) -> None:
-        check_render_mode(render_mode)
-        self.options = LabOptions(
-            size=size,
-            frame_skip=frame_skip,
-            hud=hud,
-            key_reward=key_reward,
-            door_reward=door_reward,
-            goal_reward=goal_reward,
-            max_steps=max_steps,
-            layout_seed=layout_seed,
-            level=level,
-            turn_speed=turn_speed,
-            renderer=renderer,
-            config=dict(config or {}),
-            level_cache=level_cache,
-        )
-        self.render_mode = render_mode
-        self._engine = Engine(self.options)
-        self._now: Snapshot | None = None
-        self._reading = Reading()
-        self._seed = 0
-        self._steps = 0
-        self._over = True
-        self._closed = False
-        width, height = self.options.size
-        self.observation_space = gym.spaces.Box(0, 255, (height, width, 3), np.uint8)
-        self.action_space = gym.spaces.Discrete(len(ACTIONS))
+        seen_and_paid = (size, frame_skip, hud, key_reward, door_reward, goal_reward, max_steps, layout_seed)
+        options = LabOptions(*seen_and_paid, level, turn_speed, renderer, dict(config or {}), level_cache)
+        super().__init__(options, _Engine(options), render_mode)
 
-    def reset(
-        self,
-        *,
-        seed: int | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Start an episode: on the map of ``layout_seed``, else on the first of ``seed`` or the one after the last."""
-        if self._closed:
-            raise gym.error.ClosedEnvironmentError("reset() after close(): make another environment")
+    def _begin(self, options: dict[str, Any]) -> None:
         if options:
             raise ValueError(f"reset takes no options here, got {options!r}: give them to gym.make")
-        super().reset(seed=seed)
         fixed = self.options.layout_seed
-        self._seed = int(fixed) if fixed is not None else int(self.np_random.integers(SEEDS))
-        self._over = True  # until the map is there
-        self._now = self._engine.begin(self._seed)
-        self._reading = Reading()
-        self._steps, self._over = 0, False
-        return self._now.picture, self._info(Happened(0, 0, False))
-
-    def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Hold the action for ``frame_skip`` frames."""
-        if self._over or self._now is None:
-            raise gym.error.ResetNeeded("the episode is over (or has not begun): call reset() first")
-        check_action(action)
+        self._layout_seed = int(fixed) if fixed is not None else int(self.np_random.integers(SEEDS))
         self._over = True  # should the engine fail
-        self._steps += 1
-        last = self._steps >= self.options.max_steps
+        self._now, self._held = self._engine.begin(self._layout_seed), 0
+
+    def _advance(self, action: int, last: bool) -> tuple[Events, bool]:
         frames = self.options.frame_skip
-        paid, shown = self._engine.step(int(action), frames - 1 if last and frames > 1 else frames)
-        happened = self._reading.after(paid, None if shown is None else shown.key)
-        self._now = replace(self._now, picture=self._now.picture.copy()) if shown is None else shown
-        info = self._info(happened)
-        terminated = happened.goal
-        truncated = not terminated and (last or shown is None)
-        self._over = terminated or truncated
-        return self._now.picture, reward_of(info, self.options), terminated, truncated, info
-
-    def render(self) -> Any:
-        """The picture of the latest observation."""
-        if self.render_mode is None:
-            gym.logger.warn('render() without a render_mode: pass render_mode="rgb_array" to gym.make')
-            return None
-        if self._now is None:
-            raise gym.error.ResetNeeded("there is nothing to render before the first episode: call reset() first")
-        return self._now.picture.copy()
-
-    def close(self) -> None:
-        """End the engine; the environment cannot be used again."""
-        self._closed = True
-        self._over = True
-        self._engine.close()
-
-    def _info(self, happened: Happened) -> dict[str, Any]:
-        assert self._now is not None
-        return {
-            "position": np.array(self._now.position),
-            "angle": self._now.angle,
-            "held_key": self._reading.held,
-            "key_picked": happened.key,
-            "door_opened": happened.door,
-            "goal_reached": happened.goal,
-            "state": state_of(self._now.position, self._reading.held),
-            "layout_seed": self._seed,
-        }
+        paid, shown = self._engine.step(action, frames - 1 if last and frames > 1 else frames)
+        events, self._held = read_events(self._held, paid, None if shown is None else shown.key)
+        self._now = replace(self._now, frame=self._now.frame.copy()) if shown is None else shown
+        return events, shown is None
 
 
-class Engine:
+@dataclass(frozen=True)
+class _Snapshot:
+    """What the level shows after a step."""
+
+    frame: NDArray[np.uint8]
+    """(height, width, RGB)"""
+    position: tuple[float, float]
+    angle: float
+    key: int
+    """Colour of the key on the screen, 0 for none."""
+
+
+class _Engine:
     """One Lab, started with its first episode."""
 
     def __init__(self, options: LabOptions) -> None:
@@ -220,16 +153,16 @@ class Engine:
         self._lab: Any = None
         self._actions: list[NDArray[np.intc]] = []
 
-    def begin(self, seed: int) -> Snapshot:
+    def begin(self, seed: int) -> _Snapshot:
         """Start an episode, which the seed alone decides: for Lab each is the first."""
         if self._lab is None:
             self._start()
-        self._guarded(self._lab.reset, episode=0, seed=seed)
+        self._call(self._lab.reset, episode=0, seed=seed)
         return self._snapshot()
 
-    def step(self, action: int, frames: int) -> tuple[float, Snapshot | None]:
+    def step(self, action: int, frames: int) -> tuple[float, _Snapshot | None]:
         """Hold an action for some frames: what was paid, and what is shown, if the level is not over."""
-        paid = float(self._guarded(self._lab.step, self._actions[action], num_steps=frames))
+        paid = float(self._call(self._lab.step, self._actions[action], num_steps=frames))
         return paid, self._snapshot() if self._lab.is_running() else None
 
     def close(self) -> None:
@@ -239,28 +172,27 @@ class Engine:
             lab.close()
 
     def _start(self) -> None:
-        options = self._options
-        views = [_WITH_HUD] if options.hud else [_WITH_HUD, _PLAIN]
+        options, (width, height) = self._options, self._options.size
+        names = [_WITH_HUD, _POSITION, _ANGLES] + ([] if options.hud else [_PLAIN])
+        config = {**options.config, "width": str(width), "height": str(height), "fps": str(FPS)}
         cache = {} if options.level_cache is None else {"level_cache": options.level_cache}  # older Labs know none
-        self._lab = self._make(
-            options.level, [*views, _POSITION, _ANGLES], config=options.settings, renderer=options.renderer, **cache
-        )
-        names = [part["name"] for part in self._lab.action_spec()]
+        self._lab = self._make(options.level, names, config=config, renderer=options.renderer, **cache)
+        buttons = [part["name"] for part in self._lab.action_spec()]
         pushes = ((_MOVE, 1), (_MOVE, -1), (_TURN, -options.turn_speed), (_TURN, options.turn_speed))
-        self._actions = [np.zeros(len(names), np.intc) for _ in pushes]
+        self._actions = [np.zeros(len(buttons), np.intc) for _ in pushes]
         for action, (name, value) in zip(self._actions, pushes, strict=True):
-            action[names.index(name)] = value
+            action[buttons.index(name)] = value
 
-    def _snapshot(self) -> Snapshot:
-        shown = self._guarded(self._lab.observations)
+    def _snapshot(self) -> _Snapshot:
+        shown = self._call(self._lab.observations)
         with_hud = shown[_WITH_HUD]
-        picture = with_hud if self._options.hud else np.ascontiguousarray(np.moveaxis(shown[_PLAIN], 0, -1))
+        frame = with_hud if self._options.hud else np.ascontiguousarray(np.moveaxis(shown[_PLAIN], 0, -1))
         x, y, _ = shown[_POSITION].tolist()
         _, yaw, _ = shown[_ANGLES].tolist()
-        return Snapshot(picture, (x, y), yaw % 360.0, shown_key(with_hud))
+        return _Snapshot(frame, (x, y), yaw % 360.0, shown_key(with_hud))
 
-    def _guarded(self, call: Any, *arguments: Any, **named: Any) -> Any:
-        """Call Lab; if it fails, give it up and say so."""
+    def _call(self, call: Any, *arguments: Any, **named: Any) -> Any:
+        """Call Lab; if it fails, close it and raise RuntimeError."""
         try:
             return call(*arguments, **named)
         except Exception as failed:
@@ -268,8 +200,51 @@ class Engine:
             raise RuntimeError(f"DeepMind Lab failed ({failed}): call reset() to start it again") from failed
 
 
+def read_events(held: int, paid: float, shown: int | None) -> tuple[Events, int]:
+    """The events of a step that paid ``paid`` and left the key ``shown`` (0: none) on the screen; the key held then.
+
+    ``shown`` is None where the level showed nothing because it was over: then only the goal is reported.
+
+    >>> read_events(held=0, paid=1.0, shown=3), read_events(held=3, paid=1.0, shown=0)
+    ((Events(key=3, door=0, goal=False), 3), (Events(key=0, door=3, goal=False), 0))
+    """
+    goal = paid >= GOAL
+    count = round(paid - GOAL * goal) // KEY_OR_DOOR
+    if paid != GOAL * goal + KEY_OR_DOOR * count or not 0 <= count <= 2:
+        raise RuntimeError(
+            f"the level paid {paid} in one step, but a keys-and-doors level pays {KEY_OR_DOOR} for a key or a door "
+            f"and {GOAL} for the goal: use the level that DeepMind Lab brings, or one with its rewards"
+        )
+    if count == 0 or shown is None:
+        return Events(goal=goal), held
+    if shown:  # with two events, a door took the key before
+        return Events(shown, held if count == 2 else 0, goal), shown
+    if count == 2:  # the key lay beside its door
+        return Events(UNSEEN, UNSEEN, goal), 0
+    if held:
+        return Events(0, held, goal), 0
+    raise RuntimeError(
+        "the level paid for a key, for nothing was held that opens a door, but shows no key in the upper left of "
+        "its picture: use the level that DeepMind Lab brings, or one that paints the held key as it does"
+    )
+
+
+def shown_key(frame: NDArray[np.uint8]) -> int:
+    """The colour of the square in the upper left of a frame (height, width, RGB) with the display; 0 for none."""
+    height, width, _ = frame.shape
+    rows, columns = (
+        slice(ceil(_SQUARE[0] * side / screen), _SQUARE[1] * side // screen)
+        for side, screen in ((height, _SCREEN[1]), (width, _SCREEN[0]))
+    )
+    square = frame[rows, columns].astype(np.int16)
+    for number, paint in enumerate(_PAINTS, 1):
+        if np.abs(square - np.array(paint, np.int16)).max() <= _TOLERANCE:
+            return number
+    return 0
+
+
 def _deepmind_lab() -> Any:
-    """The library, imported when a world is made."""
+    """The library, imported when an environment is made."""
     try:
         import deepmind_lab
     except ModuleNotFoundError as missing:

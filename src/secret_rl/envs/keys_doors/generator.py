@@ -1,14 +1,15 @@
 """Random puzzles from a seed, each with a solution."""
 
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from secret_rl.envs.keys_doors.options import MAX_PER_ROOM, PuzzleOptions, span
-from secret_rl.envs.keys_doors.planner import plan
+from secret_rl.checks import check_integer
 from secret_rl.envs.keys_doors.puzzle import (
     COLOURS,
+    MAX_THINGS,
     ROOM_HEIGHT,
     ROOM_WIDTH,
     Cell,
@@ -16,41 +17,159 @@ from secret_rl.envs.keys_doors.puzzle import (
     Key,
     Puzzle,
     Room,
+    neighbours,
+    plan,
     room_cells,
     room_origin,
 )
 
+MAX_GRID = 5
+MAX_PER_ROOM = 2
+"""Keys and goals in one room, as in the original level."""
 ATTEMPTS = 1000
-_GIVE_WAY = 50  # attempts after which a map does without extra doors, if it may
+_ATTEMPTS_WITH_EXTRA_DOORS = 50  # after these a map does without extra doors, if it may
 
-_COUNTS = (
-    "core",
-    "traps",
-    "red_herrings",
-    "unopenable_doors",
-    "useless_keys",
-    "easy_extra",
-    "extra_openable_doors",
-)
-
+Count = int | tuple[int, int]
+"""A number, or the least and the most of a number that each map draws."""
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class PuzzleOptions:
+    """What defines a distribution of puzzles; a count is a number or a (least, most) that each map draws."""
+
+    rows: int = 3
+    """Rooms from north to south."""
+    columns: int = 3
+    """Rooms from west to east."""
+    core: Count = 3
+    """Steps (take a key, open its door) between the start and the goal, each possible only after the one before."""
+    traps: Count = 0
+    """Dead-end rooms whose door takes the key of a core door: opening one spends the key."""
+    red_herrings: Count = 0
+    """Dead-end rooms with a key and a door of their own colour."""
+    easy_extra: Count = 0
+    """0 or 1: a key in the start room and its door there, to a dead-end room; its colour is its own, or a red herring's
+    where colours are used up. A map that has neither has none if the count is a range."""
+    extra_openable_doors: Count = 0
+    """Further doors, of the colour of some key, between two rooms that are there; none is a way around a core step. A
+    map that has no place for one has fewer if the count is a range."""
+    unopenable_doors: Count = 0
+    """Doors of a colour that no key has."""
+    useless_keys: Count = 0
+    """Keys of a colour that no door has; a map whose colours are used up has fewer if the count is a range."""
+
+    def __post_init__(self) -> None:
+        check_integer("rows", self.rows, 1, MAX_GRID)
+        check_integer("columns", self.columns, 1, MAX_GRID)
+        for name in _COUNTS:
+            low = 1 if name == "core" else 0
+            high = {"core": len(COLOURS), "easy_extra": 1}.get(name)  # the start room holds two objects
+            object.__setattr__(self, name, _checked_count(name, getattr(self, name), low, high))
+        self._check_fits()
+
+    def least(self, name: str) -> int:
+        """The smallest value that the count ``name`` may take."""
+        count: Count = getattr(self, name)
+        return count if isinstance(count, int) else count[0]
+
+    def most(self, name: str) -> int:
+        """The largest value that the count ``name`` may take."""
+        count: Count = getattr(self, name)
+        return count if isinstance(count, int) else count[1]
+
+    def _check_fits(self) -> None:
+        """Raise ValueError where even the largest counts cannot fit; ranges of extras give way when colours run out."""
+        core, herrings, easy = self.most("core"), self.most("red_herrings"), self.most("easy_extra")
+        unopenable, useless = self.most("unopenable_doors"), self.most("useless_keys")
+        rooms = 1 + core + self.most("traps") + herrings + easy  # the start, and one behind each of these doors
+        doors = rooms - 1 + self.most("extra_openable_doors") + unopenable
+        keys = core + herrings + easy + useless
+        colours = core + herrings + (unopenable > 0) + (self.least("useless_keys") > 0)
+        colours += self.least("easy_extra") if not herrings else 0  # else it may share theirs
+        walls = self.rows * (self.columns - 1) + self.columns * (self.rows - 1)
+        grow = "use more rows or columns, or fewer doors"
+        for needed, available, what, remedy in (
+            (rooms, self.rows * self.columns, "rooms", grow),
+            (doors, walls, "walls between two rooms", grow),
+            (keys + 1, MAX_PER_ROOM * rooms, f"places for objects ({MAX_PER_ROOM} a room)", "use fewer useless_keys"),
+            (max(doors, keys), MAX_THINGS, "keys or doors in the engine's scripts", "use fewer"),
+            (colours, len(COLOURS), "colours", "use a shorter core, fewer red_herrings, or ranges such as (0, 1)"),
+        ):
+            if needed > available:
+                raise ValueError(
+                    f"{self} needs up to {needed} {what}, but there are {available} "
+                    f"in a {self.rows}x{self.columns} grid: {remedy}"
+                )
+        if self.least("extra_openable_doors") and min(self.rows, self.columns) < 2:
+            raise ValueError(
+                f"extra_openable_doors join rooms that are there already, but those of a {self.rows}x{self.columns} "
+                "grid are all joined: use two rows and two columns or more"
+            )
+
+
+# In the order in which a map draws them.
+_COUNTS = ("core", "traps", "red_herrings", "unopenable_doors", "useless_keys", "easy_extra", "extra_openable_doors")
+
+
+def _checked_count(name: str, value: Any, low: int, high: int | None) -> Count:
+    """A count of plain integers, whether they come as NumPy's or as a list from JSON."""
+    if not isinstance(value, tuple | list):
+        return check_integer(name, value, low, high)
+    if len(value) != 2:
+        raise ValueError(f"{name} must be a number or (least, most), got {value!r}")
+    least, most = (check_integer(f"{name}[{i}]", value[i], low, high) for i in (0, 1))
+    if least > most:
+        raise ValueError(f"{name} must be (least, most) with least <= most, got {value!r}")
+    return least, most
+
+
+PRESETS = {
+    "2x2-easy": PuzzleOptions(rows=2, columns=2, core=1),
+    "3x3": PuzzleOptions(rows=3, columns=3, core=3),
+    "dmlab-like": PuzzleOptions(
+        rows=3,
+        columns=3,
+        core=(1, 3),
+        traps=1,
+        red_herrings=1,
+        easy_extra=(0, 1),
+        extra_openable_doors=(0, 1),
+        unopenable_doors=2,
+        useless_keys=(0, 1),
+    ),
+}
+"""Named puzzles; ``dmlab-like`` has the parts of DeepMind Lab's ``rooms_keys_doors_puzzle``."""
+
+
+def preset_options(preset: str, **changes: Any) -> PuzzleOptions:
+    """The preset, with those of its options changed that are not None.
+
+    >>> preset_options("2x2-easy", core=2, traps=None) == PuzzleOptions(rows=2, columns=2, core=2)
+    True
+    """
+    if preset not in PRESETS:
+        raise ValueError(f"no preset {preset!r}: use one of {', '.join(PRESETS)}, and options to change it")
+    return replace(PRESETS[preset], **{name: value for name, value in changes.items() if value is not None})
+
+
 def generate(options: PuzzleOptions, seed: int) -> Puzzle:
-    """The puzzle of ``seed``: the core, then what is beside it.
+    """The puzzle of ``seed``.
 
     >>> puzzle = generate(PuzzleOptions(rows=2, columns=2, core=2), seed=7)
     >>> len(puzzle.keys), len(puzzle.doors), puzzle == generate(PuzzleOptions(rows=2, columns=2, core=2), seed=7)
     (2, 2, True)
     """
     rng = np.random.default_rng(seed)
-    spans = {name: span(getattr(options, name)) for name in _COUNTS}
-    counts = {name: int(rng.integers(least, most + 1)) for name, (least, most) in spans.items()}
+    counts = {name: int(rng.integers(options.least(name), options.most(name) + 1)) for name in _COUNTS}
     for attempt in range(ATTEMPTS):
-        if attempt == _GIVE_WAY:
-            counts["extra_openable_doors"] = spans["extra_openable_doors"][0]
-        puzzle = _Draft(options, counts, rng).finished()
-        if puzzle is not None:
+        if attempt == _ATTEMPTS_WITH_EXTRA_DOORS:
+            counts["extra_openable_doors"] = options.least("extra_openable_doors")
+        try:
+            puzzle = _Draft(options, counts, rng).finished()
+        except _Full:
+            continue
+        if plan(puzzle) is not None:
             return puzzle
     raise ValueError(
         f"no puzzle with {options} was found in {ATTEMPTS} attempts: use more rows or columns, or fewer doors and keys"
@@ -58,7 +177,7 @@ def generate(options: PuzzleOptions, seed: int) -> Puzzle:
 
 
 class _Full(Exception):
-    """No room is left for the next part of a draft: begin another."""
+    """No place is left for the next part of a draft."""
 
 
 class _Draft:
@@ -67,108 +186,96 @@ class _Draft:
     def __init__(self, options: PuzzleOptions, counts: dict[str, int], rng: np.random.Generator) -> None:
         self._options, self._counts, self._rng = options, counts, rng
         self.rooms: list[Room] = []
-        self.held: dict[Room, int] = {}  # objects in each room
+        self.objects: dict[Room, int] = {}  # how many lie in each room
         self.keys: list[tuple[int, Room]] = []  # colour, room
         self.doors: list[tuple[int, Room, Room]] = []  # colour, from, to
 
-    def finished(self) -> Puzzle | None:
-        """The puzzle, or None where this draft leads nowhere."""
-        try:
-            core = self._fill()
-        except _Full:
-            return None
+    def finished(self) -> Puzzle:
+        """The puzzle; raises _Full where this draft has no place for a part."""
+        self._fill()
+        core = self._counts["core"]
         doors = tuple(self._door(colour, here, there) for colour, here, there in self.doors)
         cells = self._object_cells(doors)
-        if cells is None:
-            return None
         goal = cells[self.rooms[core]].pop()  # the last core room holds the goal
         keys = tuple(Key(colour, cells[room].pop()) for colour, room in self.keys)
         taken = {goal, *(key.cell for key in keys)}
         start = self._one([cell for cell in room_cells(self.rooms[0]) if cell not in taken])
         angle = 90 * int(self._rng.integers(4))
         size = self._options.columns, self._options.rows
-        puzzle = Puzzle(*size, tuple(self.rooms), keys, doors, goal, start, angle, core)
-        return puzzle if plan(puzzle) is not None else None
+        return Puzzle(*size, tuple(self.rooms), keys, doors, goal, start, angle, core)
 
-    def _fill(self) -> int:
+    def _fill(self) -> None:
+        """The core first, then everything beside it."""
         options, counts = self._options, self._counts
         colours = [int(colour) + 1 for colour in self._rng.permutation(len(COLOURS))]
         self._add_room((int(self._rng.integers(options.columns)), int(self._rng.integers(options.rows))))
         core = counts["core"]
         for _ in range(core):
             self._add_core_step(colours.pop())
-        self.held[self.rooms[core]] += 1  # the goal
+        self.objects[self.rooms[core]] += 1  # the goal
         for _ in range(counts["traps"]):
             step = int(self._rng.integers(core))  # behind its own door a core key is spent already
-            here, there = self._new_door(self.rooms[: step + 1])
-            self.doors.append((self.keys[step][0], here, there))
+            self._add_door(self.keys[step][0], self.rooms[: step + 1])
         for _ in range(counts["red_herrings"]):
             colour = colours.pop()
             self._add_key(colour, self.rooms[: core + 1])
-            here, there = self._new_door(self.rooms[: core + 1])
-            self.doors.append((colour, here, there))
+            self._add_door(colour, self.rooms[: core + 1])
         unopenable = colours.pop() if counts["unopenable_doors"] else 0
-        if counts["easy_extra"]:
-            self._add_easy_extra(colours, core)
+        if counts["easy_extra"] and (colours or len(self.keys) > core):
+            colour = colours.pop() if colours else self.keys[core][0]  # a red herring's
+            self._add_key(colour, self.rooms[:1])
+            self._add_door(colour, self.rooms[:1])
         for _ in range(counts["extra_openable_doors"]):
             self._add_openable(core)
         for _ in range(counts["unopenable_doors"]):
-            self._add_unopenable(unopenable)
+            here, there = self._one(self._unjoined())
+            if there not in self.objects:
+                self._add_room(there)
+            self.doors.append((unopenable, here, there))
         if counts["useless_keys"] and colours:
             colour = colours.pop()
             for _ in range(counts["useless_keys"]):
                 self._add_key(colour, self.rooms)
-        return core
 
     def _add_core_step(self, colour: int) -> None:
         """A key and a door to a new room, one of the two in the newest core room: else the step before is optional."""
         newest, all_rooms = self.rooms[-1:], list(self.rooms)
         door_from_newest = bool(self._rng.integers(2))
         self._add_key(colour, all_rooms if door_from_newest else newest)
-        here, there = self._new_door(newest if door_from_newest else all_rooms)
-        self.doors.append((colour, here, there))
+        self._add_door(colour, newest if door_from_newest else all_rooms)
 
     def _add_room(self, room: Room) -> None:
         self.rooms.append(room)
-        self.held[room] = 0
+        self.objects[room] = 0
 
     def _add_key(self, colour: int, rooms: list[Room]) -> None:
-        room = self._one([room for room in rooms if self.held[room] < MAX_PER_ROOM])
-        self.held[room] += 1
+        room = self._one([room for room in rooms if self.objects[room] < MAX_PER_ROOM])
+        self.objects[room] += 1
         self.keys.append((colour, room))
 
-    def _new_door(self, rooms: list[Room]) -> tuple[Room, Room]:
-        """One of ``rooms`` and a new room beside it."""
-        pairs = [(here, there) for here in rooms for there in self._beside(here) if there not in self.held]
+    def _add_door(self, colour: int, rooms: list[Room]) -> None:
+        """A door from one of ``rooms`` to a new room beside it."""
+        pairs = [(here, there) for here in rooms for there in self._beside(here) if there not in self.objects]
         here, there = self._one(pairs)
         self._add_room(there)
-        return here, there
-
-    def _add_easy_extra(self, colours: list[int], core: int) -> None:
-        """A key and a door to a new room, both at the start; it shares a red herring's colour if no other is left."""
-        if not colours and len(self.keys) == core:
-            return
-        colour = colours.pop() if colours else self.keys[core][0]
-        self._add_key(colour, self.rooms[:1])
-        self.doors.append((colour, *self._new_door(self.rooms[:1])))
+        self.doors.append((colour, here, there))
 
     def _add_openable(self, core: int) -> None:
         """A door of some key's colour between two rooms that have none, such that all core steps stay needed."""
         colours = sorted({colour for colour, _ in self.keys})
-        doors = [(colour, *pair) for pair in self._unjoined() if pair[1] in self.held for colour in colours]
+        doors = [(colour, *pair) for pair in self._unjoined() if pair[1] in self.objects for colour in colours]
         self.doors.append(self._one([door for door in doors if not self._shortcut(door, core)]))
 
     def _shortcut(self, door: tuple[int, Room, Room], core: int) -> bool:
         """Whether with this door some core door could stay closed, if keys were never spent nor lost.
 
-        They are, so this also refuses doors that would lead to no solution; those that pass are none for certain.
+        They are, so this is conservative: it may refuse a harmless door, but never lets a shortcut pass.
         """
-        goal = self.rooms[core]
-        doors = [*self.doors, door]
+        goal, doors = self.rooms[core], [*self.doors, door]
         return any(goal in self._reached(doors[:step] + doors[step + 1 :]) for step in range(core))
 
     def _reached(self, doors: list[tuple[int, Room, Room]]) -> set[Room]:
-        """The rooms that one gets to from the start through doors whose colour lies in one of these rooms."""
+        """The rooms reached from the start through doors whose colour lies in one of these rooms."""
         rooms, before = {self.rooms[0]}, 0
         while len(rooms) > before:
             before = len(rooms)
@@ -183,17 +290,9 @@ class _Draft:
         joined = {frozenset(door[1:]) for door in self.doors}
         return [(a, b) for a in self.rooms for b in self._beside(a) if frozenset((a, b)) not in joined]
 
-    def _add_unopenable(self, colour: int) -> None:
-        """A door between two rooms that have none, or to a new room that nothing else leads to."""
-        here, there = self._one(self._unjoined())
-        if there not in self.held:
-            self._add_room(there)
-        self.doors.append((colour, here, there))
-
     def _beside(self, room: Room) -> list[Room]:
-        column, row = room
-        beside = ((column + 1, row), (column - 1, row), (column, row + 1), (column, row - 1))
-        return [(x, y) for x, y in beside if 0 <= x < self._options.columns and 0 <= y < self._options.rows]
+        columns, rows = self._options.columns, self._options.rows
+        return [(x, y) for x, y in neighbours(room) if 0 <= x < columns and 0 <= y < rows]
 
     def _door(self, colour: int, here: Room, there: Room) -> Door:
         low, high = min(here, there), max(here, there)
@@ -204,17 +303,14 @@ class _Draft:
             cell = left + int(self._rng.integers(ROOM_WIDTH)), bottom + ROOM_HEIGHT
         return Door(colour, (here, there), cell)
 
-    def _object_cells(self, doors: tuple[Door, ...]) -> dict[Room, list[Cell]] | None:
-        """Cells for the objects of each room, such that one can walk around them from every door to every other."""
+    def _object_cells(self, doors: tuple[Door, ...]) -> dict[Room, list[Cell]]:
+        """Cells for the objects of each room, such that they never block the way from a door to another."""
         chosen = {}
-        for room, count in self.held.items():
+        for room, count in self.objects.items():
             entrances = {door.entrance(room) for door in doors if room in door.rooms}
             cells = room_cells(room)
             free = [cell for cell in cells if cell not in entrances]
-            choices = [taken for taken in combinations(free, count) if _connected(set(cells) - set(taken))]
-            if not choices:
-                return None
-            taken = self._one(choices)
+            taken = self._one([some for some in combinations(free, count) if _connected(set(cells) - set(some))])
             chosen[room] = [taken[i] for i in self._rng.permutation(count)]
         return chosen
 
@@ -228,8 +324,7 @@ def _connected(cells: set[Cell]) -> bool:
     waiting = [min(cells)]
     left = cells - set(waiting)
     while waiting:
-        x, y = waiting.pop()
-        near = left & {(x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)}
+        near = left.intersection(neighbours(waiting.pop()))
         left -= near
         waiting.extend(near)
     return not left

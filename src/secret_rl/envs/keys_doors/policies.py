@@ -1,4 +1,4 @@
-"""Players that know the true map: a solver, a wanderer whose failures make credit learnable, and random play.
+"""Scripted policies that know the true map: a solver, a wanderer whose failures make credit learnable, random play.
 
 Each is a function of the observation, bound to the environment it plays. ``secret_rl.collect`` takes their classes,
 too, and binds them to the environment of each worker::
@@ -9,7 +9,6 @@ too, and binds them to the environment of each worker::
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
 from math import atan2, degrees, hypot
 from typing import Any
 
@@ -17,24 +16,18 @@ import gymnasium as gym
 import numpy as np
 
 from secret_rl.envs.keys_doors.env import KeysDoorsEnv
-from secret_rl.envs.keys_doors.planner import Status, plan
-from secret_rl.envs.keys_doors.puzzle import CELL, Cell, Door, Puzzle, Room, centre, room_cells, room_of
+from secret_rl.envs.keys_doors.puzzle import CELL, Cell, Puzzle, Room, Status, centre, path, plan, room_of
 
 _FORWARD, _BACKWARD, _LEFT, _RIGHT = range(4)
-_NEAR = 22.0
-"""A way point closer than this counts as reached."""
-_AIM = 9.0
-"""Degrees off course at which one turns; a turn is 12 with the default frame skip."""
-_SLIDE = 2.4
-"""Length of the slide after a step, over the length of the step (the engine keeps 0.906 of the pace each tic)."""
-_PATIENCE = 150
-"""Steps after which another target is chosen."""
-_ASTRAY = 8
-"""Steps for which one goes astray at most."""
+_NEAR = 22.0  # a way point closer than this counts as reached
+_AIM = 9.0  # degrees off course at which to turn; a turn is 12 with the default frame skip
+_SLIDE = 2.4  # length of the slide after a step, over the length of the step (each tic keeps 0.906 of the pace)
+_PATIENCE = 150  # steps after which another target is chosen
+_ASTRAY = 8  # most steps for which a random action is held
 
 
 class Random:
-    """Uniform actions, each held for ``hold`` steps so that one gets somewhere."""
+    """Uniform actions, each held for ``hold`` steps, to get somewhere."""
 
     def __init__(self, env: gym.Env[Any, Any], seed: int = 0, hold: int = 1) -> None:
         if hold < 1:
@@ -57,9 +50,9 @@ class Random:
 
 
 class _Walker(ABC):
-    """Walks from cell to cell of the true map to a target that ``_choose`` names.
+    """Walks from cell to cell of the true map to a target that ``_choose`` returns.
 
-    ``astray`` is the chance, at each step, to hold a random action for up to 8 steps: those who learn run into keys
+    ``astray`` is the chance, at each step, to hold a random action for up to 8 steps: a learning agent runs into keys
     backwards, too, and credit should know what that looks like.
     """
 
@@ -104,14 +97,8 @@ class _Walker(ABC):
         x, y = self._env.position
         return int(x // CELL), int(y // CELL)
 
-    def _closed_door(self) -> Door | None:
-        """The closed door whose cell one stands in."""
-        here, opened = self._cell(), self._env.status.opened
-        doors = enumerate(self._env.puzzle.doors)
-        return next((door for index, door in doors if door.cell == here and not opened >> index & 1), None)
-
     def _room(self) -> Room:
-        """The room one is in; in a door cell, that of the side one stands on."""
+        """The room of the player; in a door cell, that of the side the player stands on."""
         here = self._cell()
         room = room_of(here)
         if room is not None:
@@ -121,22 +108,23 @@ class _Walker(ABC):
         return min(door.rooms) if self._env.position[axis] < centre(here)[axis] else max(door.rooms)
 
     def _route(self, target: Cell) -> list[Cell] | None:
-        """The cells to walk through, this one first; out of a closed door's cell one goes back the way one came."""
-        here, door = self._cell(), self._closed_door()
+        """The cells to walk through, this one first; out of a closed door's cell the way leads back."""
+        puzzle, status, here = self._env.puzzle, self._env.status, self._cell()
+        door = next((door for door in puzzle.closed_doors(status) if door.cell == here), None)
         if door is None or here == target:
-            return path(self._env.puzzle, self._env.status, here, target)
-        rest = path(self._env.puzzle, self._env.status, door.entrance(self._room()), target)
+            return path(puzzle, status, here, target)
+        rest = path(puzzle, status, door.entrance(self._room()), target)
         return None if rest is None else [here, *rest]
 
     def _towards(self, route: list[Cell]) -> int:
-        """Turn to the next cell of the route, or push on, from where one would slide to."""
+        """Turn to the next cell of the route, or push on, from where the current slide will end."""
         x, y = self._resting_place()
         points = [centre(cell) for cell in route[:3]]
         aim = points[min(1, len(points) - 1)]
         if len(points) > 1:
             (x0, y0), (x1, y1) = points[:2]
-            astray = abs(y - y0) if y0 == y1 else abs(x - x0)
-            if astray > _NEAR:  # back to the line between the two centres: beside it are walls and keys
+            off_line = abs(y - y0) if y0 == y1 else abs(x - x0)
+            if off_line > _NEAR:  # back to the line between the two centres: beside it are walls and keys
                 aim = points[0]
             elif len(points) > 2 and hypot(x1 - x, y1 - y) < _NEAR:
                 aim = points[2]
@@ -175,41 +163,13 @@ class Solver(_Walker):
 class Wanderer(_Walker):
     """Heads for random keys, doors and the goal, whether or not it can open them.
 
-    Its failures, a closed door without the key, are what tells a model which pick-up a door's reward depends on.
+    Its failures, a closed door without the key, show a model which pick-up a door's reward depends on.
     """
 
     def _choose(self) -> Cell | None:
-        puzzle, status = self._env.puzzle, self._env.status
-        cells = [key.cell for index, key in enumerate(puzzle.keys) if not status.taken >> index & 1]
-        cells += [door.cell for index, door in enumerate(puzzle.doors) if not status.opened >> index & 1]
-        cells.append(puzzle.goal)
-        here = self._cell()
+        here, cells = self._cell(), self._env.puzzle.cells_left(self._env.status)
         near = [cell for cell in cells if cell != here and self._route(cell) is not None]
         return near[int(self._rng.integers(len(near)))] if near else None
-
-
-def path(puzzle: Puzzle, status: Status, start: Cell, end: Cell) -> list[Cell] | None:
-    """The shortest way from ``start`` to ``end`` by open cells, both included, around keys and closed doors."""
-    blocked = {key.cell for index, key in enumerate(puzzle.keys) if not status.taken >> index & 1}
-    blocked |= {puzzle.goal}
-    blocked |= {door.cell for index, door in enumerate(puzzle.doors) if not status.opened >> index & 1}
-    cells = {cell for room in puzzle.rooms for cell in room_cells(room)} | {door.cell for door in puzzle.doors}
-    cells -= blocked - {start, end}
-    came: dict[Cell, Cell | None] = {start: None}
-    waiting = deque([start])
-    while waiting:
-        here = waiting.popleft()
-        if here == end:
-            route = [here]
-            while (before := came[route[-1]]) is not None:
-                route.append(before)
-            return route[::-1]
-        x, y = here
-        for near in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
-            if near in cells and near not in came:
-                came[near] = here
-                waiting.append(near)
-    return None
 
 
 def play(env: gym.Env[Any, Any], policy: Any, seed: int | None = None) -> tuple[float, int, list[dict[str, Any]]]:

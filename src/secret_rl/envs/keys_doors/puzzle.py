@@ -1,10 +1,15 @@
-"""A keys-and-doors puzzle: what is where, on a grid of cells.
+"""A keys-and-doors puzzle: what is where on a grid of cells, and its shortest solution.
 
 A room is 3 x 2 cells; walls between rooms are one cell thick, and a door is a cell of such a wall. Cells are
 (x, y) with x growing to the east and y to the north; the outer wall has x = 0 or y = 0.
 """
 
+from collections import deque
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 ROOM_WIDTH, ROOM_HEIGHT = 3, 2
 CELL = 100
@@ -13,7 +18,7 @@ CELL = 100
 COLOURS = ("red", "green", "blue", "white", "black")
 """Colours of keys and doors; number 1 is the first, 0 stands for no key."""
 MAX_THINGS = 30
-"""Most keys and most doors of a map: the engine's scripts keep them as bits of a signed word of 32."""
+"""Most keys and most doors of a map: the engine's scripts keep them as bits of a signed 32-bit integer."""
 
 Cell = tuple[int, int]
 Room = tuple[int, int]
@@ -37,21 +42,30 @@ class Door:
 
     @property
     def upright(self) -> bool:
-        """Whether one passes it from west to east, so that its fence runs from north to south."""
+        """Whether it is passed from west to east, so that its fence runs from north to south."""
         return self.rooms[0][1] == self.rooms[1][1]
 
     def entrance(self, room: Room) -> Cell:
         """The cell of ``room`` in front of this door."""
-        low = room == min(self.rooms)  # the room to the west or the south
         x, y = self.cell
-        if self.upright:
-            return (x - 1 if low else x + 1, y)
-        return (x, y - 1 if low else y + 1)
+        step = -1 if room == min(self.rooms) else 1  # the smaller room is to the west or the south
+        return (x + step, y) if self.upright else (x, y + step)
+
+
+class Status(NamedTuple):
+    """Progress in a puzzle: the held key (-1: none), and the keys taken and doors opened as bit masks."""
+
+    held: int
+    taken: int
+    opened: int
+
+
+START = Status(-1, 0, 0)
 
 
 @dataclass(frozen=True)
 class Puzzle:
-    """One map. Rooms are (column, row); keys, doors and the goal are named by their place in these tuples."""
+    """One map. Rooms are (column, row); keys and doors are numbered by their index in these tuples."""
 
     columns: int
     rows: int
@@ -77,6 +91,54 @@ class Puzzle:
         """Cells from south to north, outer walls included."""
         return self.rows * (ROOM_HEIGHT + 1) + 1
 
+    @property
+    def open_cells(self) -> set[Cell]:
+        """The cells of all rooms and doors."""
+        return {cell for room in self.rooms for cell in room_cells(room)} | {door.cell for door in self.doors}
+
+    def keys_left(self, status: Status) -> list[Key]:
+        """The keys that were not taken."""
+        return [key for index, key in enumerate(self.keys) if not status.taken >> index & 1]
+
+    def closed_doors(self, status: Status) -> list[Door]:
+        """The doors that were not opened."""
+        return [door for index, door in enumerate(self.doors) if not status.opened >> index & 1]
+
+    def cells_left(self, status: Status) -> list[Cell]:
+        """The cells of keys that were not taken, of closed doors and of the goal."""
+        keys, doors = self.keys_left(status), self.closed_doors(status)
+        return [*(key.cell for key in keys), *(door.cell for door in doors), self.goal]
+
+    def check(self) -> None:
+        """Raise ValueError if this is no valid map: the engine would crash on it without a message."""
+        rooms = set(self.rooms)
+        if not rooms or len(rooms) < len(self.rooms):
+            raise ValueError(f"rooms must be one or more, each once, got {self.rooms}")
+        for room in rooms:
+            if not (0 <= room[0] < self.columns and 0 <= room[1] < self.rows):
+                raise ValueError(f"room {room} lies outside the grid of {self.columns} columns and {self.rows} rows")
+        for door in self.doors:
+            low, high = min(door.rooms), max(door.rooms)
+            if not {low, high} <= rooms or abs(high[0] - low[0]) + abs(high[1] - low[1]) != 1:
+                raise ValueError(f"{door} must lie between two neighbouring rooms of the puzzle")
+            if door.entrance(low) not in room_cells(low) or door.entrance(high) not in room_cells(high):
+                raise ValueError(f"{door} must have its cell in the wall between its rooms")
+        if len({frozenset(door.rooms) for door in self.doors}) < len(self.doors):
+            raise ValueError(f"two rooms may share one door only, got {self.doors}")
+        if len(self.keys) > MAX_THINGS or len(self.doors) > MAX_THINGS:
+            counts = f"{len(self.keys)} keys and {len(self.doors)} doors"
+            raise ValueError(f"{counts}, but the engine's scripts count up to {MAX_THINGS} of each: use fewer")
+        things: tuple[Key | Door, ...] = (*self.keys, *self.doors)
+        for thing in things:
+            if not 1 <= thing.colour <= len(COLOURS):
+                raise ValueError(f"{thing} has a colour outside 1 to {len(COLOURS)}: {', '.join(COLOURS)}")
+        places = [self.start, self.goal, *(key.cell for key in self.keys)]
+        for cell in places:
+            if room_of(cell) not in rooms:
+                raise ValueError(f"cell {cell} lies in no room: the start, the goal and keys must")
+        if len(set(places)) < len(places):
+            raise ValueError(f"the start, the goal and the keys must have cells of their own, got {places}")
+
 
 def room_origin(room: Room) -> Cell:
     """The south-west cell of a room."""
@@ -91,9 +153,8 @@ def room_cells(room: Room) -> list[Cell]:
 
 def room_of(cell: Cell) -> Room | None:
     """The room that a cell lies in; None for walls and doors."""
-    x, y = cell[0] - 1, cell[1] - 1
-    column, inner_x = divmod(x, ROOM_WIDTH + 1)
-    row, inner_y = divmod(y, ROOM_HEIGHT + 1)
+    column, inner_x = divmod(cell[0] - 1, ROOM_WIDTH + 1)
+    row, inner_y = divmod(cell[1] - 1, ROOM_HEIGHT + 1)
     return (column, row) if inner_x < ROOM_WIDTH and inner_y < ROOM_HEIGHT else None
 
 
@@ -102,36 +163,104 @@ def centre(cell: Cell) -> tuple[float, float]:
     return (cell[0] + 0.5) * CELL, (cell[1] + 0.5) * CELL
 
 
-def check(puzzle: Puzzle) -> None:
-    """Raise where a puzzle is not one: an engine given such a map ends without a word."""
-    rooms = set(puzzle.rooms)
-    if not rooms or len(rooms) < len(puzzle.rooms):
-        raise ValueError(f"rooms must be one or more, each once, got {puzzle.rooms}")
-    for room in rooms:
-        if not (0 <= room[0] < puzzle.columns and 0 <= room[1] < puzzle.rows):
-            raise ValueError(f"room {room} lies outside the grid of {puzzle.columns} columns and {puzzle.rows} rows")
-    _check_doors(puzzle, rooms)
-    if len(puzzle.keys) > MAX_THINGS or len(puzzle.doors) > MAX_THINGS:
-        counts = f"{len(puzzle.keys)} keys and {len(puzzle.doors)} doors"
-        raise ValueError(f"{counts}, but the engine's scripts count up to {MAX_THINGS} of each: use fewer")
-    things: tuple[Key | Door, ...] = (*puzzle.keys, *puzzle.doors)
-    for thing in things:
-        if not 1 <= thing.colour <= len(COLOURS):
-            raise ValueError(f"{thing} has a colour outside 1 to {len(COLOURS)}: {', '.join(COLOURS)}")
-    places = [puzzle.start, puzzle.goal, *(key.cell for key in puzzle.keys)]
-    for cell in places:
-        if room_of(cell) not in rooms:
-            raise ValueError(f"cell {cell} lies in no room: the start, the goal and keys must")
-    if len(set(places)) < len(places):
-        raise ValueError(f"the start, the goal and the keys must have cells of their own, got {places}")
+def neighbours(cell: Cell) -> list[Cell]:
+    """The four cells, or rooms, next to one."""
+    x, y = cell
+    return [(x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)]
 
 
-def _check_doors(puzzle: Puzzle, rooms: set[Room]) -> None:
-    for door in puzzle.doors:
-        low, high = min(door.rooms), max(door.rooms)
-        if not {low, high} <= rooms or abs(high[0] - low[0]) + abs(high[1] - low[1]) != 1:
-            raise ValueError(f"{door} must lie between two neighbouring rooms of the puzzle")
-        if door.entrance(low) not in room_cells(low) or door.entrance(high) not in room_cells(high):
-            raise ValueError(f"{door} must have its cell in the wall between its rooms")
-    if len({frozenset(door.rooms) for door in puzzle.doors}) < len(puzzle.doors):
-        raise ValueError(f"two rooms may share one door only, got {puzzle.doors}")
+class Move(NamedTuple):
+    """One step of a plan: take key ``number``, open door ``number``, or reach the goal (number 0)."""
+
+    kind: str
+    number: int
+
+
+def plan(puzzle: Puzzle, status: Status = START, room: Room | None = None) -> list[Move] | None:
+    """The fewest pick-ups and doors that lead to the goal from ``status`` in ``room``; None if nothing does.
+
+    A breadth-first search over ``Status``. Rooms are enough, cells are not needed: each object lies in a cell that
+    can be walked around.
+    """
+    first_room = room if room is not None else puzzle.rooms[0]
+    key_rooms, goal_room = [room_of(key.cell) for key in puzzle.keys], room_of(puzzle.goal)
+    reached: dict[int, frozenset[Room]] = {}  # by doors opened
+    moves: dict[Status, list[Move]] = {status: []}
+    waiting = deque([status])
+    while waiting:
+        here = waiting.popleft()
+        if here.opened not in reached:
+            reached[here.opened] = reach(puzzle, here.opened, first_room)
+        rooms = reached[here.opened]
+        if goal_room in rooms:
+            return [*moves[here], Move("goal", 0)]
+        found = [
+            (Move("key", index), Status(index, here.taken | 1 << index, here.opened))
+            for index, key_room in enumerate(key_rooms)
+            if not here.taken >> index & 1 and key_room in rooms
+        ]
+        colour = puzzle.keys[here.held].colour if here.held >= 0 else None
+        found += [
+            (Move("door", index), Status(-1, here.taken, here.opened | 1 << index))
+            for index, door in enumerate(puzzle.doors)
+            if door.colour == colour and not here.opened >> index & 1 and not rooms.isdisjoint(door.rooms)
+        ]
+        for move, after in found:
+            if after not in moves:
+                moves[after] = [*moves[here], move]
+                waiting.append(after)
+    return None
+
+
+def reach(puzzle: Puzzle, opened: int, room: Room) -> frozenset[Room]:
+    """The rooms that can be reached from ``room`` through the doors of the bit mask ``opened``."""
+    pairs = [door.rooms for index, door in enumerate(puzzle.doors) if opened >> index & 1]
+    found, size = {room}, 0
+    while len(found) > size:
+        size = len(found)
+        for pair in pairs:
+            if not found.isdisjoint(pair):
+                found.update(pair)
+    return frozenset(found)
+
+
+def path(puzzle: Puzzle, status: Status, start: Cell, end: Cell) -> list[Cell] | None:
+    """The shortest way from ``start`` to ``end`` by open cells, both included, around objects and closed doors."""
+    cells = puzzle.open_cells - (set(puzzle.cells_left(status)) - {start, end})
+    came_from: dict[Cell, Cell | None] = {start: None}
+    waiting = deque([start])
+    while waiting:
+        here = waiting.popleft()
+        if here == end:
+            route = [here]
+            while (before := came_from[route[-1]]) is not None:
+                route.append(before)
+            return route[::-1]
+        for near in neighbours(here):
+            if near in cells and near not in came_from:
+                came_from[near] = here
+                waiting.append(near)
+    return None
+
+
+def door_causes(data: Any) -> NDArray[np.int64]:
+    """(steps,) for each step that opened a door, the step of its episode that took the key; -1 for all others.
+
+    ``data`` are ``Trajectories`` of this environment, with the annotations that ``collect`` keeps.
+    """
+    missing = {"key_picked", "door_opened"} - data.annotations.keys()
+    if missing:
+        raise ValueError(
+            f"these trajectories hold no annotation {' and no '.join(sorted(missing))}, only "
+            f"{sorted(data.annotations)}: collect them from secret_rl/KeysDoors-v0"
+        )
+    picked, opened = (np.asarray(data.annotations[name]) for name in ("key_picked", "door_opened"))
+    offsets = np.asarray(data.offsets) - data.offsets[0]
+    starts = np.repeat(offsets[:-1], np.diff(offsets))
+    steps = np.arange(len(picked))
+    causes = np.full(len(picked), -1, np.int64)
+    for colour in np.unique(opened[opened > 0]):
+        latest = np.maximum.accumulate(np.where(picked == colour, steps, -1))
+        found = (opened == colour) & (latest >= starts) & (latest < steps)
+        causes[found] = (latest - starts)[found]
+    return causes

@@ -7,8 +7,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.envs.keys_doors.contract import ACTIONS
-from secret_rl.envs.keys_doors.env import KeysDoorsEnv
+from secret_rl.envs.keys_doors.env import ACTIONS, KeysDoorsEnv
 from secret_rl.envs.triggers.env import TriggersEnv
 from secret_rl.report.explorer.pictures import Film, as_rgb, film, is_picture, sheet
 from secret_rl.report.explorer.replaying import EnvLike, NoReplay, action_names, make_env, replay

@@ -1,4 +1,4 @@
-"""The Gymnasium faces: contracts, determinism, rendering, and single = vector in every autoreset mode."""
+"""Triggers in Gymnasium: contracts, rendering, and single = vector in every autoreset mode."""
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import secret_rl  # noqa: F401  registers the environments
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
+from secret_rl.envs.triggers.render import AGENT, PRIZE, TRIGGER, WALL
 from secret_rl.testing.strategies import triggers_options
 
 ID = "secret_rl/Triggers-v0"
@@ -19,7 +20,7 @@ ID = "secret_rl/Triggers-v0"
 @pytest.mark.parametrize(
     "options", [{}, {"window": None}, {"window": 7, "size": 12}, {"inverted": True}, {"layout_seed": 3}]
 )
-def test_gymnasium_checker_is_content(options):
+def test_gymnasiums_checker_passes(options):
     check_env(gym.make(ID, **options).unwrapped, skip_render_check=False)
 
 
@@ -27,40 +28,17 @@ def test_gym_make_takes_every_documented_option():
     env = gym.make(ID, size=8, triggers=3, prizes=1, window=3, inverted=False, layout_seed=None, max_steps=None)
     assert env.observation_space == gym.spaces.Box(0, 1, (3, 3, 3), np.uint8)
     assert env.action_space == gym.spaces.Discrete(4)
-    again = gym.make(env.spec)
-    assert again.unwrapped.options == env.unwrapped.options
+    assert gym.make(env.spec).unwrapped.options == env.unwrapped.options
 
 
-def test_same_seed_same_episodes():
-    def play():
-        env = gym.make(ID)
-        env.action_space.seed(5)
-        seen = [env.reset(seed=11)[0]]
-        for _ in range(200):
-            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
-            seen.append(observation)
-            if terminated or truncated:
-                seen.append(env.reset()[0])
-        return np.stack(seen)
-
-    np.testing.assert_array_equal(play(), play())
-
-
-def test_unseeded_envs_differ():
-    def mazes():
-        env = TriggersEnv()
-        return [env.reset()[1]["state"] for _ in range(8)]
-
-    assert mazes() != mazes()
-
-
-def test_returned_observations_are_the_callers_own():
-    env = TriggersEnv()
-    first, _ = env.reset(seed=0)
-    kept = first.copy()
+def test_unseeded_envs_differ_and_observations_are_the_callers_own():
+    first, second = TriggersEnv(), TriggersEnv()
+    assert [first.reset()[1]["state"] for _ in range(8)] != [second.reset()[1]["state"] for _ in range(8)]
+    observation, _ = first.reset(seed=0)
+    kept = observation.copy()
     for action in (0, 1, 2, 3) * 5:
-        env.step(action)
-    np.testing.assert_array_equal(first, kept)
+        first.step(action)
+    np.testing.assert_array_equal(observation, kept)
 
 
 def test_stepping_outside_an_episode_and_bad_actions_are_refused():
@@ -99,27 +77,27 @@ def test_vector_is_the_single_env_side_by_side(options, seed, mode, n):
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
     assert ours.metadata["autoreset_mode"] is theirs.metadata["autoreset_mode"]
-    for mine, other in zip(ours.reset(seed=seed), theirs.reset(seed=seed), strict=True):
-        assert_same(mine, other)
+
+    def both(call):
+        for mine, other in zip(result := call(ours), call(theirs), strict=True):
+            assert_same(mine, other)
+        return result
+
+    both(lambda envs: envs.reset(seed=seed))
     rng = np.random.default_rng(seed)
     for _ in range(90):
         actions = rng.integers(0, 4, n)
-        mine, other = ours.step(actions), theirs.step(actions)
-        for a, b in zip(mine, other, strict=True):
-            assert_same(a, b)
-        over = mine[2] | mine[3]
+        _, _, terminated, truncated, _ = both(lambda envs: envs.step(actions))  # noqa: B023  called at once
+        over = terminated | truncated
         if mode is AutoresetMode.DISABLED and over.any():
-            results = [env.reset(options={"reset_mask": over.copy()}) for env in (ours, theirs)]
-            for a, b in zip(*results, strict=True):
-                assert_same(a, b)
+            both(lambda envs: envs.reset(options={"reset_mask": over.copy()}))  # noqa: B023
 
 
 def test_make_vec_finds_the_compiled_env():
     envs = gym.make_vec(ID, num_envs=3, triggers=1, autoreset_mode=AutoresetMode.SAME_STEP)
     assert isinstance(envs.unwrapped, TriggersVectorEnv)
     observations, infos = envs.reset(seed=[4, None, 6])
-    assert observations.shape == (3, 3, 3, 3)
-    assert infos["_state"].all()
+    assert observations.shape == (3, 3, 3, 3) and infos["_state"].all()
     single, info = gym.make(ID, triggers=1).reset(seed=6)
     np.testing.assert_array_equal(observations[2], single)
     assert infos["state"][2] == info["state"]
@@ -137,31 +115,35 @@ def test_vector_refuses_what_it_cannot_do():
     envs.step(np.zeros(2, int))
     with pytest.raises(gym.error.ResetNeeded, match=r"envs \[0, 1\] are over"):
         envs.step(np.zeros(2, int))
-    with pytest.raises(ValueError, match="selects no env"):
-        envs.reset(options={"reset_mask": np.zeros(2, bool)})
-    with pytest.raises(ValueError, match="boolean array of shape"):
-        envs.reset(options={"reset_mask": [True, False]})
-    with pytest.raises(ValueError, match="expected 2 seeds"):
-        envs.reset(seed=[1])
+    for wrong, message in (
+        ({"options": {"reset_mask": np.zeros(2, bool)}}, "selects no env"),
+        ({"options": {"reset_mask": [True, False]}}, "boolean array of shape"),
+        ({"seed": [1]}, "expected 2 seeds"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            envs.reset(**wrong)
     with pytest.raises(ValueError, match="num_envs"):
         TriggersVectorEnv(0)
+    with pytest.raises(ValueError, match="rgb_array"):
+        TriggersVectorEnv(2, render_mode="human")
 
 
 def test_rendering_shows_the_papers_colours_where_things_are():
-    env = TriggersEnv(size=5, triggers=2, prizes=1, layout_seed=1, render_mode="rgb_array")
-    env.reset()
-    picture = env.render()
+    env = TriggersEnv(size=5, triggers=2, prizes=1, render_mode="rgb_array")
+    env.reset(seed=4)
+    picture, maze = env.render(), env.contents
     assert picture.shape == (7 * 32, 7 * 32, 3)
-    maze = env.contents
 
     def colour(position):
         row, column = ((coordinate + 1) * 32 + 16 for coordinate in position)
-        return tuple(int(v) for v in picture[row, column])
+        return tuple(picture[row, column].tolist())
 
-    assert colour(maze.agent) == (255, 214, 10)
-    assert {colour(p) for p in maze.triggers} == {(220, 38, 38)}
-    assert {colour(p) for p in maze.prizes} == {(255, 128, 192)}
-    assert colour((-1, 2)) == (112, 112, 120)
+    assert colour(maze.agent) == AGENT and colour((-1, 2)) == WALL
+    assert {colour(p) for p in maze.triggers} == {TRIGGER}
+    assert {colour(p) for p in maze.prizes} == {PRIZE}
+    envs = TriggersVectorEnv(2, size=5, triggers=2, prizes=1, render_mode="rgb_array")
+    envs.reset(seed=3)
+    np.testing.assert_array_equal(envs.render()[1], picture)
 
 
 def test_text_rendering_follows_the_maze():
@@ -173,24 +155,12 @@ def test_text_rendering_follows_the_maze():
 
 
 def test_human_rendering_opens_a_window_and_closes_it():
+    pygame = pytest.importorskip("pygame")
     env = gym.make(ID, render_mode="human")
     env.reset(seed=0)
     env.step(0)
-    import pygame
-
     surface = pygame.display.get_surface()
     assert surface.get_size() == (320, 320)
-    assert tuple(surface.get_at((1, 1)))[:3] == (112, 112, 120)
+    assert tuple(surface.get_at((1, 1)))[:3] == WALL
     env.close()
     assert pygame.display.get_surface() is None
-
-
-def test_vector_renders_every_maze():
-    envs = TriggersVectorEnv(2, render_mode="rgb_array")
-    envs.reset(seed=3)
-    frames = envs.render()
-    single = TriggersEnv(render_mode="rgb_array")
-    single.reset(seed=4)
-    np.testing.assert_array_equal(frames[1], single.render())
-    with pytest.raises(ValueError, match="rgb_array"):
-        TriggersVectorEnv(2, render_mode="human")

@@ -1,0 +1,376 @@
+"""The engine's frames, and that nothing outlives its owner: no engine, no shared memory, no folder."""
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import secret_rl  # noqa: F401  registers the environment
+from secret_rl.envs.keys_doors import Solver, watchdog
+from secret_rl.envs.keys_doors.engine import AreaMean, drawn_size
+
+pytest.importorskip("vizdoom")
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the watchdog is for Linux")
+ID = "secret_rl/KeysDoors-v0"
+SIZES = [(160, 120), (200, 125), (256, 144), (256, 160), (320, 200), (320, 240), (320, 256), (1600, 1200), (1920, 1080)]
+
+
+def overlaps(large, small):
+    """(small, large): the length that pixel i of ``small`` and j of ``large`` share on a line of length 1."""
+    mine, theirs = np.arange(small + 1) / small, np.arange(large + 1) / large
+    low = np.maximum(mine[:-1, None], theirs[None, :-1])
+    return np.clip(np.minimum(mine[1:, None], theirs[None, 1:]) - low, 0, None)
+
+
+@given(st.tuples(st.integers(8, 60), st.integers(8, 60)), st.data(), st.integers(0, 99))
+def test_every_pixel_is_the_mean_of_the_area_it_covers(large, data, seed):
+    small = data.draw(st.tuples(st.integers(8, large[0]), st.integers(8, large[1])))
+    picture = np.random.default_rng(seed).integers(0, 256, (large[1], large[0], 3), np.uint8)
+    before = picture.copy()
+    shrunk = AreaMean(large, small)(picture)
+    assert shrunk.shape == (small[1], small[0], 3) and shrunk.dtype == np.uint8
+    columns, rows = overlaps(large[0], small[0]), overlaps(large[1], small[1])
+    mean = np.einsum("hy,wx,yxc->hwc", rows, columns, picture) * small[0] * small[1]
+    assert (shrunk <= mean + 1e-6).all() and (shrunk > mean - 1 - 1e-6).all()  # rounded down
+    assert not np.shares_memory(shrunk, picture) and np.array_equal(picture, before)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 4])
+def test_whole_fractions_are_means_of_blocks(times):
+    picture = np.random.default_rng(0).integers(0, 256, (48, 24, 3), np.uint8)
+    small = 24 // times, 48 // times
+    blocks = picture.reshape(small[1], times, small[0], times, 3).astype(int).sum((1, 3)) // times**2
+    assert np.array_equal(AreaMean((24, 48), small)(picture), blocks)
+
+
+@pytest.mark.parametrize(
+    ("size", "drawn"),
+    [
+        ((160, 120), (160, 120)),
+        ((80, 60), (160, 120)),
+        ((64, 40), (256, 160)),  # a quarter of it
+        ((84, 84), (160, 120)),
+        ((100, 50), (256, 144)),
+        ((170, 100), (200, 125)),  # smaller than 256 x 144, and as close in shape
+        ((201, 150), (320, 240)),
+        ((1601, 100), (1920, 1080)),
+    ],
+)
+def test_the_engine_draws_what_fits_best(size, drawn):
+    assert drawn_size(size, SIZES) == drawn
+
+
+@pytest.mark.parametrize("size", [(1921, 1080), (1900, 1100), (10, 1201)])
+def test_larger_than_the_engine_draws_is_refused(size):
+    with pytest.raises(ValueError, match=r"no picture as large as size=\(.*1920x1080"):
+        drawn_size(size, SIZES)
+
+
+@pytest.mark.parametrize("size", [(84, 84), (96, 72), (100, 50), (8, 8), (161, 120), (320, 240)])
+def test_frames_of_any_size_show_the_same_scene(size):
+    """Colours of a scene's halves agree with those of the usual frame, up to what a wider view adds."""
+    frames = []
+    for shape in ((160, 120), size):
+        with gym.make(ID, preset="2x2-easy", layout_seed=2, size=shape, render_mode="rgb_array") as env:
+            frame, policy = env.reset()[0], Solver(env)
+            for _ in range(20):
+                frame = env.step(policy())[0]
+            assert frame.shape == (shape[1], shape[0], 3) == env.observation_space.shape
+            assert np.array_equal(env.render(), frame)
+            frames.append(frame)
+    halves = [[half.mean((0, 1)) for half in np.array_split(frame, 2)] for frame in frames]
+    np.testing.assert_allclose(*halves, atol=12)
+    assert frames[1].std() > 10  # not blank
+
+
+# ---- the life of an engine ----
+
+
+def processes_of(instance):
+    """The processes of an engine and its watchdog: id -> command line."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if instance in (line := (process / "cmdline").read_text()):
+                found[int(process.name)] = line
+        except OSError:
+            continue
+    return found
+
+
+def left_behind(instance, folder):
+    files = [str(path) for path in Path("/dev/shm").glob(f"*{instance}*")]
+    return files + [folder] * Path(folder).exists() + list(processes_of(instance))
+
+
+def soon(condition, seconds=10):
+    limit = time.monotonic() + seconds
+    while not (holds := condition()) and time.monotonic() < limit:
+        time.sleep(0.05)
+    return holds
+
+
+def assert_nothing_left(instance, folder):
+    assert soon(lambda: not left_behind(instance, folder)), left_behind(instance, folder)
+
+
+def heed_interrupts():
+    """Tests in the background ignore Ctrl-C, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def run(code, engines=1, **pipes):
+    """A program that leads a process group of its own, and the traces of its engines, which it prints first."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True, preexec_fn=heed_interrupts, **pipes,
+    )  # fmt: skip
+    traces = [ast.literal_eval(process.stdout.readline()) for _ in range(engines)]
+    assert len(set(traces)) == engines
+    return process, traces
+
+
+START = """
+import os, sys, time
+import gymnasium as gym, secret_rl
+env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy", engine_timeout=1.0)
+env.reset(seed=0)
+print(env.unwrapped.engine_traces, flush=True)
+"""
+FOREVER = """
+while True:
+    print(flush=True)
+    if any(env.step(0)[2:4]):
+        env.reset()
+"""
+
+
+@linux
+@pytest.mark.parametrize(
+    ("code", "sent"),
+    [
+        (FOREVER, signal.SIGKILL),
+        (FOREVER, signal.SIGINT),
+        (FOREVER, signal.SIGTERM),
+        ("time.sleep(60)", signal.SIGINT),
+        ("os.abort()", None),
+        ("raise SystemExit", None),
+    ],
+    ids=["killed", "Ctrl-C in a step", "terminated", "Ctrl-C between steps", "crash", "exit without close"],
+)
+def test_nothing_is_left(code, sent):
+    process, [traces] = run(START + code, stderr=subprocess.PIPE)
+    if sent is not None:
+        assert left_behind(*traces)
+        time.sleep(0.1)
+        process.send_signal(sent)
+    _, errors = process.communicate(timeout=20)
+    assert sent != signal.SIGINT or "KeyboardInterrupt" in errors
+    assert_nothing_left(*traces)
+
+
+def test_close_leaves_nothing_may_be_called_twice_and_the_working_directory_is_clean(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    env = gym.make(ID, preset="2x2-easy")
+    env.reset(seed=0)
+    env.step(0)
+    traces = env.unwrapped.engine_traces
+    env.close()
+    assert left_behind(*traces) == [] == list(tmp_path.iterdir())
+    env.unwrapped.close()
+    with pytest.raises(gym.error.ClosedEnvironmentError, match="make another"):
+        env.unwrapped.reset()
+
+
+@linux
+@pytest.mark.parametrize(
+    ("harm", "noticed"),
+    [("all killed", "step"), ("killed", "reset"), ("stopped", "step"), ("stopped", "reset"), ("stopped", "close")],
+)
+def test_a_lost_engine_is_reported_and_reset_starts_another(harm, noticed):
+    """Whether it was killed, with its watchdog or without, or hangs: no call waits forever, and nothing is left."""
+    env = gym.make(ID, preset="2x2-easy", layout_seed=1, engine_timeout=2.0)
+    first, _ = env.reset()
+    instance, folder = env.unwrapped.engine_traces
+    for process, line in processes_of(instance).items():
+        if harm == "all killed" or "watchdog.py" not in line:
+            os.kill(process, signal.SIGSTOP if harm == "stopped" else signal.SIGKILL)
+    if harm == "killed":  # the watchdog was spared: it cleans up at once
+        assert_nothing_left(instance, folder)
+    if noticed == "close":
+        env.close()
+        assert_nothing_left(instance, folder)
+        return
+    words = r"did not answer within 2 s .* call reset\(\)" if harm == "stopped" else "call reset"
+    with pytest.raises(RuntimeError, match=words):
+        env.step(0) if noticed == "step" else env.reset()
+    assert_nothing_left(instance, folder)
+    again, _ = env.reset()
+    assert (first == again).all()
+    env.step(0)
+    env.close()
+
+
+@linux
+def test_an_engine_that_hangs_as_it_starts_is_ended(tmp_path):
+    """ViZDoom crashes then, or raises; either way it does not wait, says why and leaves nothing."""
+    engine = tmp_path / "vizdoom"  # in its place, a program that does nothing
+    engine.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\nkill -STOP $$\n')
+    engine.chmod(0o700)
+    code = f"""
+import gymnasium as gym, secret_rl, vizdoom
+vizdoom.__file__ = "{tmp_path}/__init__.py"
+gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy", engine_timeout=0.2).reset(seed=0)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert ended.returncode != 0
+    assert f"the engine {engine} did not start within 1 s" in ended.stderr
+    instance = watchdog.instance_of((tmp_path / "arguments").read_text().split())
+    assert instance
+    assert_nothing_left(instance, str(tmp_path / "none"))
+
+
+@linux
+def test_a_process_that_is_stopped_itself_finds_its_engine_again():
+    """Ctrl-Z in the middle of a step, and back after longer than a step may take."""
+    process, [(instance, folder)] = run(START + FOREVER)
+    try:
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        assert len(processes_of(instance)) == 2
+        process.send_signal(signal.SIGCONT)
+        for _ in range(1000):  # more than lay in the pipe
+            assert process.stdout.readline() == "\n"
+    finally:
+        process.kill()
+        process.communicate()
+    assert_nothing_left(instance, folder)
+
+
+@linux
+def test_only_a_call_that_goes_on_is_overdue(tmp_path, monkeypatch):
+    """Neither many short ones, nor one that waits for a process that was stopped."""
+    calls, now = watchdog.shared_calls(tmp_path), [0.0]
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
+    waiting = subprocess.Popen(["sleep", "60"])
+    timer = watchdog.CallTimer(calls, waiting.pid)
+    calls[watchdog.LIMIT] = 2000
+
+    def checks(count, seconds=0.5):
+        found = []
+        for _ in range(count):
+            now[0] += seconds
+            found.append(timer.overdue())
+        return found
+
+    assert not any(checks(10)), "no call goes on"
+    for number in range(1, 20, 2):
+        calls[watchdog.COUNT] = number
+        assert checks(3) == [False] * 3
+    assert checks(3) == [False, False, True]
+    calls[watchdog.COUNT] += 1
+    assert not any(checks(10))
+    calls[watchdog.COUNT] += 1
+    assert checks(2, seconds=1000.0) == [False, False], "the watchdog itself was stopped"
+    waiting.send_signal(signal.SIGSTOP)
+    while Path(f"/proc/{waiting.pid}/stat").read_text().split()[2] != "T":
+        os.sched_yield()
+    assert not any(checks(100))
+    waiting.kill()
+    waiting.wait()
+
+
+OPTIONS = 'preset="2x2-easy", size=(40, 30)'
+PLAY = """
+for traces in envs.get_attr("engine_traces"):
+    print(traces, flush=True)
+if sys.stdin.readline() == "close\\n":
+    envs.step([0, 1])
+    envs.close()
+    print("closed", flush=True)
+    sys.stdin.read()
+    sys.exit()
+while True:
+    envs.step([0, 1])
+"""
+WORKERS = {
+    "gymnasium": f"""
+import gymnasium as gym, secret_rl, sys
+envs = gym.make_vec("secret_rl/KeysDoors-v0", 2, vectorization_mode="async", {OPTIONS})
+envs.reset(seed=0)
+{PLAY}""",
+    "stable-baselines3": f"""
+import gymnasium as gym, sys
+from stable_baselines3.common.vec_env import SubprocVecEnv
+envs = SubprocVecEnv([lambda: gym.make("secret_rl:secret_rl/KeysDoors-v0", {OPTIONS})] * 2)
+envs.reset()
+{PLAY}""",
+    "collect": f"""
+import secret_rl as srl
+from secret_rl.envs.keys_doors import Wanderer
+
+class Loud(Wanderer):
+    printed = False
+
+    def __call__(self, observation):
+        if not self.printed:
+            print(f"{{self._env.engine_traces}}\\n", end="", flush=True)
+            self.printed = True
+        return super().__call__(observation)
+
+if __name__ == "__main__":
+    options = dict({OPTIONS})
+    srl.collect("secret_rl/KeysDoors-v0", 10_000, Loud, 0, env_options=options, workers=2, progress=False)
+""",
+}
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "end"),
+    [(kind, end) for kind in WORKERS for end in ("close", "kill", "Ctrl-C") if (kind, end) != ("collect", "close")],
+)
+def test_workers_leave_nothing(kind, end):
+    """Neither engines nor workers, whether the environment is closed, its process killed or the group interrupted."""
+    process, engines = run(WORKERS[kind], engines=2, stderr=subprocess.DEVNULL)
+    try:
+        assert all(left_behind(*engine) for engine in engines)
+        process.stdin.write("close\n" if end == "close" else "\n")
+        process.stdin.flush()
+        if end == "close":
+            assert process.stdout.readline() == "closed\n"
+            for engine in engines:
+                assert_nothing_left(*engine)
+        else:
+            time.sleep(0.2)
+            os.kill(process.pid, signal.SIGKILL) if end == "kill" else os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=20)
+        for engine in engines:
+            assert_nothing_left(*engine)
+        assert soon(lambda: not group(process.pid)), "its workers are gone"
+    finally:
+        process.kill()
+
+
+def group(leader):
+    """The processes of a group, but for those that have ended."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, number = status.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(number) == leader and state != "Z":
+            found.append(status.parent.name)
+    return found
