@@ -1,8 +1,7 @@
-"""A stand-in for ``deepmind_lab``: its documented Python API, as strict as the real one, around a small world.
+"""A stand-in for ``deepmind_lab``: the part of its Python API that the environment uses, as strict as the real one.
 
-The world follows the level's rules: a map from each episode's seed, 60 frames a second, walls and fences that stop
-a player 30 units wide, keys and doors that pay 1, a goal that pays 50 and ends the episode 0.2 seconds later, and
-60 seconds in all. What really happened is kept in ``truth`` for tests to compare with.
+Its level is an open field with 60 frames a second. What happens when is a script that the episode's seed decides: keys
+and doors that pay 1, a goal that pays 50 and ends the episode 0.2 seconds later. After 60 seconds it ends anyway.
 """
 
 import operator
@@ -12,17 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from secret_rl.envs.keys_doors import COLOURS, PRESETS, generate
-from secret_rl.envs.keys_doors.puzzle import CELL, Status, centre
-
 LEVEL = "contributed/dmlab30/rooms_keys_doors_puzzle"
-BORDER = CELL
-"""Lab's maps have outer walls of two cells, puzzles here of one."""
-HALF = 15  # of the player's width
 PACE = 320 / 60  # units a frame
 TURN = 0.11  # degrees a pixel
-FENCE = 3  # half of its thickness
-PAINTS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1), "white": (1, 1, 1), "black": (0, 0, 0)}
+PAINTS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0))
 ACTIONS = [
     ("LOOK_LEFT_RIGHT_PIXELS_PER_FRAME", -512, 512),
     ("LOOK_DOWN_UP_PIXELS_PER_FRAME", -512, 512),
@@ -37,11 +29,26 @@ NO_HUD = "DEBUG.CAMERA.PLAYER_VIEW_NO_RETICLE"
 OBSERVATIONS = {"RGB_INTERLEAVED", NO_HUD, "DEBUG.POS.TRANS", "DEBUG.POS.ROT"}
 
 
+def random_script(seed):
+    """Frame -> event (kind, colour): keys that replace each other, doors that take them, some at once, and a goal."""
+    rng = np.random.default_rng(seed)
+    script, held, frame = {}, 0, 0
+    while frame < 1500:
+        frame += int(rng.integers(10, 80))
+        for at in (frame, frame + 1) if rng.random() < 0.3 else (frame,):
+            kind = "door" if held and (at > frame or rng.random() < 0.5) else "key"
+            if at > frame and kind == script[frame][0]:
+                break  # two keys are never so close
+            script[at] = (kind, held if kind == "door" else int(rng.integers(1, 6)))
+            held = 0 if kind == "door" else script[at][1]
+    return {**script, frame + 10: ("goal", 0)}
+
+
 class Lab:
-    """``deepmind_lab.Lab``: the part of its API that the environment uses."""
+    """``deepmind_lab.Lab``."""
 
     made: ClassVar[list["Lab"]] = []
-    puzzle_options = PRESETS["dmlab-like"]
+    script = staticmethod(random_script)
     seconds = 60.0
     fail_at: ClassVar[int | None] = None  # a frame at which the engine fails
 
@@ -51,23 +58,16 @@ class Lab:
             raise TypeError("argument 2 must be list, argument 3 dict")
         if not all(isinstance(word, str) for pair in config.items() for word in pair):
             raise TypeError("bad argument type for built-in operation")
-        if renderer not in ("", "software", "hardware"):
-            raise RuntimeError(f'Failed to set renderer must be "hardware" or "software" actual "{renderer}"!')
-        if level != LEVEL:
-            raise RuntimeError(f"Invalid levelName flag '{level}'")
-        if unknown := config.keys() - SETTINGS:
-            raise RuntimeError(f"Failed to init environment - unknown settings {sorted(unknown)}")
+        if level != LEVEL or renderer not in ("", "software", "hardware") or config.keys() - SETTINGS:
+            raise RuntimeError(f"Invalid levelName flag '{level}', renderer '{renderer}' or settings {config}")
         if unknown := set(observations) - OBSERVATIONS:
             raise ValueError(f"Unknown observation '{unknown}'.")
         self.level, self.config, self.renderer, self.level_cache = level, dict(config), renderer, level_cache
         self.width, self.height = int(config.get("width", "320")), int(config.get("height", "240"))
-        self._fps = int(config.get("fps", "60"))
         self._asked = list(observations)
         self._running = self.closed = False
         self.resets: list[tuple[int, int | None]] = []
         Lab.made.append(self)
-
-    # ---- the documented API ----
 
     def reset(self, episode=-1, seed=None):
         assert not self.closed, "the real one crashes"
@@ -76,11 +76,12 @@ class Lab:
             raise ValueError(f"'seed' must be int or None, was '{type(seed).__name__}'.")
         assert -(2**31) <= seed < 2**31, "the real one keeps the lower 32 bits"
         self.resets.append((episode, seed))
-        self.begin(generate(self.puzzle_options, seed % 2**31))
+        self.events = self.script(seed)
+        self.x, self.y, self.yaw, self.held = 500.0 + seed % 100, 500.0, 90.0 * (seed % 4) - 180, 0
+        self.frames, self._ends = 0, self.seconds
+        self.truth: list[tuple[str, int]] = []
+        self._running = True
         return True
-
-    def num_steps(self):
-        return self._frames
 
     def is_running(self):
         return self._running
@@ -98,13 +99,11 @@ class Lab:
         assert num_steps > 0, "undefined behaviour"
         reward = 0.0
         for _ in range(num_steps):
-            if self._frames == self.fail_at:
+            if self.frames == self.fail_at:
                 self._running = False
                 raise ValueError('Failed to advance environment "out of memory"')
-            reward += self._frame(*action.tolist())
-            self._frames += 1
-            time = self._frames / self._fps
-            if time >= self.seconds or (self._goal_time is not None and time > self._goal_time + 0.2):
+            reward += self._frame(int(action[0]), int(action[3]))
+            if self.frames / 60 >= self._ends:
                 self._running = False
                 break
         return reward
@@ -122,101 +121,35 @@ class Lab:
         was_open, self.closed, self._running = not self.closed, True, False
         return was_open
 
-    # ---- the world ----
-
-    @property
-    def status(self):
-        """The true situation, as planners take it."""
-        return Status(self.held, self.taken, self.opened)
-
-    @property
-    def place(self):
-        """The true position in the puzzle's coordinates."""
-        return self.x - BORDER, self.y - BORDER
-
-    def begin(self, puzzle):
-        """Start an episode on this puzzle."""
-        self.puzzle, self._open_cells = puzzle, puzzle.open_cells
-        self.x, self.y = (side + BORDER for side in centre(puzzle.start))
-        self.yaw = float(puzzle.angle)
-        self.held, self.taken, self.opened = -1, 0, 0
-        self._goal_time = None
-        self._frames = 0
-        self.truth: list[tuple[str, int]] = []
-        self._running = True
-
-    def _frame(self, look, _look_up, strafe, move, _fire, _jump, _crouch):
-        assert strafe == 0, "the scripts here never strafe"
+    def _frame(self, look, move):
         self.yaw = (self.yaw - TURN * look + 180) % 360 - 180
-        dx, dy = (PACE * move * turned(radians(self.yaw)) for turned in (cos, sin))
-        if self._free(self.x + dx, self.y):
-            self.x += dx
-        if self._free(self.x, self.y + dy):
-            self.y += dy
-        return self._touch()
-
-    def _free(self, x, y):
-        """Whether the player fits at a place: in no wall and in no closed fence."""
-        x, y = x - BORDER, y - BORDER
-        corners = [(x + i * HALF, y + j * HALF) for i in (-1, 1) for j in (-1, 1)]
-        if any((a // CELL, b // CELL) not in self._open_cells for a, b in corners):
-            return False
-        for door in self.puzzle.closed_doors(self.status):
-            middle_x, middle_y = centre(door.cell)
-            across, along = (x - middle_x, y - middle_y) if door.upright else (y - middle_y, x - middle_x)
-            if abs(across) < HALF + FENCE and abs(along) < CELL / 2 + HALF:
-                return False
-        return True
-
-    def _touch(self):
-        reward = 0.0
-        x, y = self.place
-        for index, key in enumerate(self.puzzle.keys):
-            if not self.taken >> index & 1 and _reaches(centre(key.cell), x, y):
-                self.taken, self.held = self.taken | 1 << index, index
-                self.truth.append(("key", key.colour))
-                reward += 1.0
-        for index, door in enumerate(self.puzzle.doors):
-            middle_x, middle_y = centre(door.cell)
-            inside = max(abs(x - middle_x), abs(y - middle_y)) < CELL / 2 + HALF + 1  # Quake reaches 1 unit further
-            fits = self.held >= 0 and self.puzzle.keys[self.held].colour == door.colour
-            if inside and fits and not self.opened >> index & 1:
-                self.opened, self.held = self.opened | 1 << index, -1
-                self.truth.append(("door", door.colour))
-                reward += 1.0
-        if self._goal_time is None and _reaches(centre(self.puzzle.goal), x, y):
-            self._goal_time = (self._frames + 1) / self._fps
-            self.truth.append(("goal", 0))
-            reward += 50.0
-        return reward
+        self.x += PACE * move * cos(radians(self.yaw))
+        self.y += PACE * move * sin(radians(self.yaw))
+        self.frames += 1
+        if self.frames not in self.events:
+            return 0.0
+        kind, colour = self.events[self.frames]
+        self.truth.append((kind, colour))
+        if kind == "goal":
+            self._ends = min(self.seconds, self.frames / 60 + 0.2)
+            return 50.0
+        self.held = colour if kind == "key" else 0
+        return 1.0
 
     def _observe(self, name):
-        if name == "DEBUG.POS.TRANS":
-            return np.array([self.x, self.y, 24.125])
-        if name == "DEBUG.POS.ROT":
-            return np.array([0.0, self.yaw, 0.0])
-        picture = self._view()
+        if name.startswith("DEBUG.POS"):
+            return np.array([self.x, self.y, 24.125] if name.endswith("TRANS") else [0.0, self.yaw, 0.0])
+        rows, columns = np.mgrid[: self.height, : self.width]  # a view that changes with position and direction
+        picture = np.stack([(rows + self.x) % 120, (columns + self.y) % 120, (columns + self.yaw) % 90], -1)
+        picture = (60 + picture).astype(np.uint8)  # like no paint
         if name == NO_HUD:
             return np.ascontiguousarray(picture.transpose(2, 0, 1))
-        if self.held >= 0:  # the display, laid out for 640 x 480
+        if self.held:  # the display, laid out for 640 x 480
             sides = ((self.width, 640), (self.height, 480))
             columns, rows = (slice(12 * side // full, 60 * side // full) for side, full in sides)
-            picture[rows, columns] = np.array(PAINTS[COLOURS[self.puzzle.keys[self.held].colour - 1]]) * 255
+            picture[rows, columns] = PAINTS[self.held - 1]
         picture[self.height // 2, self.width // 2] = 200  # the cross-hair
         return picture
-
-    def _view(self):
-        """A sky and a floor that change with the place and the direction."""
-        rows, columns = np.mgrid[: self.height, : self.width]
-        bearing = columns * 90 / self.width + self.yaw
-        sky = np.stack([150 + 40 * np.sin(np.radians(bearing)), 190 + 0 * rows, 250 - rows % 16], -1)
-        floor = np.stack([(rows + self.x) % 120, (columns + self.y) % 120, (bearing + rows) % 90], -1)
-        return np.where((rows < self.height / 2)[..., None], sky, floor).astype(np.uint8)
-
-
-def _reaches(thing, x, y):
-    """Whether a player at (x, y) picks up a thing."""
-    return -50 < x - thing[0] < 44 and abs(y - thing[1]) < 36
 
 
 def module():
