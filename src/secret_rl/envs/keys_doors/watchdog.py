@@ -32,7 +32,6 @@ def main() -> int:
     signals = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     calls = shared_calls(Path(folder))
-    timer = CallTimer(calls, watched)
     watchdog = os.getpid()
     engine = os.fork()
     if engine == 0:
@@ -42,17 +41,22 @@ def main() -> int:
             os._exit(1)
         os.chdir(folder)  # where the engine leaves a folder of its own
         os.execv(arguments[0], arguments)
+    last_count, seconds, checked = 0, 0.0, time.monotonic()
     while True:
         ended, status = os.waitpid(engine, os.WNOHANG)
         if ended:
             break
         received = signal.sigtimedwait(signals, _TICK)
         terminated = received is not None and received.si_signo != signal.SIGCHLD
-        overdue = timer.overdue()
-        if overdue:
-            if calls[COUNT] == 1:  # ViZDoom will crash: say why, while that is possible
-                seconds = calls[LIMIT] / 1000
-                print(f"the engine {arguments[0]} did not start within {seconds:g} s", file=sys.stderr, flush=True)
+        now, count = time.monotonic(), calls[COUNT]
+        same_call = count % 2 == 1 and count == last_count and not _is_stopped(watched)
+        passed = min(now - checked, 2 * _TICK)  # more, if this watchdog was stopped as well
+        seconds = seconds + passed if same_call else 0.0
+        last_count, checked = count, now
+        if overdue := 1000 * seconds > calls[LIMIT]:
+            if count == 1:  # ViZDoom will crash: say why, while that is possible
+                limit = calls[LIMIT] / 1000
+                print(f"the engine {arguments[0]} did not start within {limit:g} s", file=sys.stderr, flush=True)
             calls[OVERDUE] = 1
         if overdue or terminated or os.getppid() != watched:
             os.kill(engine, signal.SIGKILL)  # it ends stopped processes, too
@@ -60,23 +64,6 @@ def main() -> int:
     remove_shared_memory(instance_of(arguments))
     shutil.rmtree(folder, ignore_errors=True)
     return os.waitstatus_to_exitcode(status) & 0xFF
-
-
-class CallTimer:
-    """Measures how long a call lasts, not counting time in which the waiting process is stopped itself."""
-
-    def __init__(self, calls: memoryview, waiting: int) -> None:
-        self._calls, self._waiting = calls, waiting
-        self._count, self._seconds, self._checked = 0, 0.0, time.monotonic()
-
-    def overdue(self) -> bool:
-        """Whether the current call has exceeded its limit; to be called at every tick."""
-        now, count = time.monotonic(), self._calls[COUNT]
-        passed = min(now - self._checked, 2 * _TICK)  # more, if this watchdog was stopped as well
-        goes_on = count % 2 == 1 and count == self._count and not _is_stopped(self._waiting)
-        self._seconds = self._seconds + passed if goes_on else 0.0
-        self._count, self._checked = count, now
-        return goes_on and 1000 * self._seconds > self._calls[LIMIT]
 
 
 def shared_calls(folder: Path) -> memoryview:
