@@ -184,6 +184,8 @@ class KeysDoorsEnv(FirstPersonEnv):
     It differs from the level in DeepMind Lab in its looks and its movement: a step turns by 12 degrees and walks up to
     40 units, and the player slides on for a few steps (both with the default frame skip).
 
+    ``reset(options={"puzzle": ...})`` plays a ``Puzzle`` of your own; ``info["layout_seed"]`` is then -1.
+
     The options are those of ``PuzzleOptions``, whose values come from ``preset`` where they are None, of
     ``WorldOptions``, and ``engine_timeout``: seconds after which a call of the engine that does not return is ended
     (Linux only).
@@ -229,15 +231,6 @@ class KeysDoorsEnv(FirstPersonEnv):
         engine = Engine(options.size, most_text(self.puzzle_options), engine_timeout)
         super().__init__(options, engine, render_mode)
         self._puzzle: Puzzle | None = None
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Start an episode: on the map of ``layout_seed``, else on the first of ``seed`` or the one after the last.
-
-        ``options={"puzzle": ...}`` plays a ``Puzzle`` of your own; ``info["layout_seed"]`` is then -1.
-        """
-        return super().reset(seed=seed, options=options)
 
     def _begin(self, options: dict[str, Any]) -> None:
         if options:

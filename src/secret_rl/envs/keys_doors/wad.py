@@ -12,13 +12,7 @@ from secret_rl.envs.keys_doors.generator import PuzzleOptions
 from secret_rl.envs.keys_doors.puzzle import CELL, COLOURS, Cell, Door, Puzzle, centre
 
 MAP = "MAP01"
-RGB = {
-    "red": (214, 32, 32),
-    "green": (24, 180, 48),
-    "blue": (40, 72, 232),
-    "white": (245, 245, 245),
-    "black": (16,) * 3,
-}
+RGB = {"red": (214, 32, 32), "green": (24, 180, 48), "blue": (40, 72, 232), "white": (245,) * 3, "black": (16,) * 3}
 GOAL_COLOUR = (255, 200, 0)
 
 Picture = NDArray[np.uint8]

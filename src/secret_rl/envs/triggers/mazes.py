@@ -86,7 +86,10 @@ def _reset(geo, live, mask, out):
 
 @njit(cache=True)
 def _step(geo, live, actions, autoreset, out, last):
-    """Step every maze; ``last`` takes the final outcomes of SAME_STEP. Returns how many episodes ended."""
+    """Step every maze into ``out``, all zeros before; ``last`` takes the final outcomes of SAME_STEP.
+
+    Returns how many episodes ended.
+    """
     # The arrays by name: reaching into a tuple of arrays counts references, which costs more than a step.
     places, lefts, steps, over, boards, codes = live[3:]
     pictures, rewards, terminateds, truncateds, states, activateds = out
@@ -97,10 +100,6 @@ def _step(geo, live, actions, autoreset, out, last):
         base = i * geo.side * geo.side
         if over[i]:  # only under NEXT_STEP: this step is the reset
             _begin(geo, live, i)
-            rewards[i] = 0.0
-            terminateds[i] = False
-            truncateds[i] = False
-            activateds[i] = False
         else:
             place, left, reward, activated, terminated = advance(geo, places[i], lefts[i], actions[i], boards, codes)
             places[i] = place
@@ -161,8 +160,6 @@ class Mazes:
     def reset(self, mask: NDArray[np.bool_]) -> Outcome:
         """Start the next episode where ``mask`` is set; observe every maze."""
         out = self._empty()
-        for array in (out.rewards, out.terminated, out.truncated, out.activated):
-            array[:] = 0
         _reset(self._geometry, self._live, mask, out)
         return out
 
@@ -193,15 +190,9 @@ class Mazes:
         )
 
     def _empty(self) -> Outcome:
-        n = self.n
-        return Outcome(
-            observations=np.empty((n, *self.shape), np.uint8),
-            rewards=np.empty(n),
-            terminated=np.empty(n, np.bool_),
-            truncated=np.empty(n, np.bool_),
-            states=np.empty(n, np.int64),
-            activated=np.empty(n, np.bool_),
-        )
+        observations, states = np.empty((self.n, *self.shape), np.uint8), np.empty(self.n, np.int64)
+        terminated, truncated, activated = (np.zeros(self.n, np.bool_) for _ in range(3))
+        return Outcome(observations, np.zeros(self.n), terminated, truncated, states, activated)
 
 
 @njit(cache=True, nogil=True)
