@@ -215,20 +215,7 @@ def test_collecting_keeps_states_and_events(make):
     assert (data.annotations["door_opened"] > 0).sum() + 50 * 3 == data.rewards.sum()
 
 
-def test_closing_ends_lab_for_good(make, lab):
-    env = make()
-    env.reset(seed=0)
-    env.close()
-    env.close()
-    assert lab.made[-1].closed
-    with pytest.raises(gym.error.ClosedEnvironmentError):
-        env.unwrapped.reset()
-    with pytest.raises(gym.error.ResetNeeded):
-        env.unwrapped.step(0)
-    make().close()  # before any episode
-
-
-def test_a_lab_that_fails_is_closed_and_started_again(make, lab, monkeypatch):
+def test_a_lab_that_fails_is_started_again_and_closing_ends_it_for_good(make, lab, monkeypatch):
     env = make()
     env.reset(seed=0)
     monkeypatch.setattr(lab, "fail_at", 6)
@@ -241,6 +228,14 @@ def test_a_lab_that_fails_is_closed_and_started_again(make, lab, monkeypatch):
     env.reset(seed=0)
     env.step(0)
     assert [world.closed for world in lab.made] == [True, False]
+    for _ in range(2):
+        env.close()
+        assert lab.made[-1].closed
+    with pytest.raises(gym.error.ClosedEnvironmentError):
+        env.unwrapped.reset()
+    with pytest.raises(gym.error.ResetNeeded):
+        env.unwrapped.step(0)
+    make().close()  # before any episode
     with pytest.raises(RuntimeError, match="Invalid levelName"):
         make(level="lt_chasm").reset()
 

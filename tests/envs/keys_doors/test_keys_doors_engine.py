@@ -61,12 +61,6 @@ def test_the_engine_draws_what_fits_best(size, drawn):
     assert drawn_size(size, SIZES) == drawn
 
 
-@pytest.mark.parametrize("size", [(1921, 1080), (1900, 1100), (10, 1201)])
-def test_larger_than_the_engine_draws_is_refused(size):
-    with pytest.raises(ValueError, match=r"no picture as large as size=\(.*1920x1080"):
-        drawn_size(size, SIZES)
-
-
 @pytest.mark.parametrize("size", [(84, 84), (96, 72), (100, 50), (8, 8), (161, 120), (320, 240)])
 def test_frames_of_any_size_show_the_same_scene(size):
     """Colours of a scene's halves agree with those of the usual frame, up to what a wider view adds."""

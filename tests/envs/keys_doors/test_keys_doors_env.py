@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from tests.envs.keys_doors.test_keys_doors_puzzle import SIMPLE
 
 import secret_rl as srl
@@ -156,17 +155,6 @@ def test_the_hud_shows_the_held_key_and_is_off_by_default(make):
     assert tuple(frames[1][-8, 8]) == RGB[COLOURS[info["held_key"] - 1]]
 
 
-def test_the_map_from_above(make):
-    env = make("dmlab-like", layout_seed=3)
-    env.reset()
-    picture = env.unwrapped.draw_map(pixels=8, trail=np.array([[150.0, 150.0]]))
-    puzzle = env.unwrapped.puzzle
-    assert picture.shape == (puzzle.height * 8, puzzle.width * 8, 3)
-    for door in puzzle.doors:
-        x, y = door.cell
-        assert tuple(picture[-(y * 8 + 5), x * 8 + 4]) == RGB[COLOURS[door.colour - 1]]
-
-
 def test_a_puzzle_of_ones_own(make):
     env = make("2x2-easy")
     _, info = env.reset(seed=0, options={"puzzle": SIMPLE})
@@ -248,50 +236,3 @@ def test_the_key_of_each_door_is_held_from_its_cause_on(make):
         cause = starts[step] + causes[step]
         assert picked[cause] == opened[step]
         assert (held[cause:step] == opened[step]).all() and held[step] == 0
-
-
-# "secret_rl:" has new processes import the package, which registers the environment; two episodes end in these steps
-MAKE = partial(gym.make, "secret_rl:" + ID, preset="dmlab-like", size=(40, 30), max_steps=20)
-ACTIONS = np.random.default_rng(0).choice([0, 0, 0, 2, 3], (50, 2))
-SEED = 11
-
-
-def play_gymnasium():
-    envs = AsyncVectorEnv([MAKE] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
-    observations, infos = envs.reset(seed=SEED)
-    yield observations.copy(), np.zeros(2), np.zeros(2, bool), infos["state"]
-    for actions in ACTIONS:
-        observations, rewards, terminated, truncated, infos = envs.step(actions)
-        over = terminated | truncated
-        states = [infos["final_info"]["state"][i] if over[i] else infos["state"][i] for i in (0, 1)]
-        yield observations.copy(), rewards.copy(), over.copy(), states
-    envs.close()
-
-
-def play_stable_baselines3():
-    envs = pytest.importorskip("stable_baselines3.common.vec_env").SubprocVecEnv([MAKE] * 2)
-    envs.seed(SEED)
-    yield envs.reset(), np.zeros(2), np.zeros(2, bool), [info["state"] for info in envs.reset_infos]
-    for actions in ACTIONS:
-        observations, rewards, over, infos = envs.step(actions)
-        yield observations, rewards, over, [info["state"] for info in infos]
-    envs.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("play_vector", [play_gymnasium, play_stable_baselines3])
-def test_vector_environments_play_what_single_ones_play(play_vector):
-    """Observation, reward, end and state of each step; a final observation gives way to the next episode's first."""
-    columns = list(zip(*play_vector(), strict=True))
-    for i in (0, 1):
-        env = MAKE()
-        observation, info = env.reset(seed=SEED + i)
-        rows = [(observation, 0.0, False, info["state"])]
-        for action in ACTIONS[:, i].tolist():
-            observation, reward, terminated, truncated, info = env.step(action)
-            over = terminated or truncated
-            rows.append((env.reset()[0] if over else observation, reward, over, info["state"]))
-        env.close()
-        assert sum(row[2] for row in rows) == 2
-        for column, expected in zip(columns, zip(*rows, strict=True), strict=True):
-            np.testing.assert_array_equal([both[i] for both in column], expected)
