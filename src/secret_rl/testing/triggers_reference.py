@@ -1,4 +1,4 @@
-"""Triggers in plain Python, as the paper tells it: the rules to compare every fast implementation with."""
+"""Triggers in plain Python, as the paper describes it: the rules to compare every fast implementation with."""
 
 from dataclasses import dataclass, field
 
@@ -27,7 +27,7 @@ class ReferenceTriggers:
     collected: set[int] = field(default_factory=set)
 
     def step(self, action: int) -> tuple[float, bool, bool, bool]:
-        """Move; give (reward, trigger activated, terminated, truncated)."""
+        """Move; return (reward, trigger activated, terminated, truncated)."""
         self.steps += 1
         down, right = MOVES[INVERTED[action] if self.inverted else action]
         row, column = self.agent[0] + down, self.agent[1] + right

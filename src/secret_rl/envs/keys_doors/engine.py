@@ -98,10 +98,11 @@ class Engine:
     def _start(self, textmap: bytes) -> None:
         vizdoom = _vizdoom()
         game = vizdoom.DoomGame()
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="secret-rl-doom-"))
+        folder = Path(tempfile.mkdtemp(prefix="secret-rl-doom-"))
         self._calls = watchdog.shared_calls(folder)
         limit = min(_CLOSING, self._timeout)
         self._finalizer = weakref.finalize(self, _end, game, folder, self._calls, limit, os.getpid())  # without close()
+        self._folder = folder
         self._wad = Wad(folder / "keys_doors.wad", self._capacity)
         self._wad.put(textmap)
         game.set_vizdoom_path(_launcher(folder, str(Path(vizdoom.__file__).with_name("vizdoom"))))

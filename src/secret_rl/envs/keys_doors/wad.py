@@ -129,15 +129,15 @@ _SET, _GET, _STRING, _OR = 181, 182, 225, 308
 
 def behavior() -> bytes:
     """The BEHAVIOR lump: code, directory of scripts, strings."""
+
+    def clear(*variables: int) -> list[int]:
+        return [word for variable in variables for word in (_PUSH, 0, _SET, variable)]
+
     bit = [_PUSH, 1, _ARGUMENT, 1, _SHIFT]  # 1 << the number of the key or door
-    clear_held = [_PUSH, 0, _SET, _HELD]
-    clear_held_key = [_PUSH, 0, _SET, _HELD_KEY]
-
-    clear_masks = [_PUSH, 0, _SET, _OPENED, _PUSH, 0, _SET, _TAKEN, _PUSH, 0, _SET, _GOAL]
-    on_open = [*clear_held, *clear_masks, *clear_held_key, _TERM]
-
+    on_open = [*clear(_HELD, _OPENED, _TAKEN, _GOAL, _HELD_KEY), _TERM]
     hold = [_ARGUMENT, 0, _SET, _HELD, _ARGUMENT, 1, _PUSH, 1, _ADD, _SET, _HELD_KEY]  # another key in hand is lost
     key = [*hold, *bit, _OR, _TAKEN, _TERM]
+    goal = [_PUSH, 1, _SET, _GOAL, _TERM]
 
     # A closed door whose colour is held stops blocking, loses its texture on both sides and spends the key.
     is_closed = [_GET, _OPENED, *bit, _AND, _PUSH, 0, _EQ]
@@ -145,21 +145,15 @@ def behavior() -> bytes:
     opening = [_ARGUMENT, 2, _PUSH, 0, _BLOCKING]
     for side in (0, 1):
         opening += [_ARGUMENT, 2, _PUSH, side, _PUSH, 1, _PUSH, 0, _STRING, _TEXTURE]  # 1: the middle texture
-    opening += [*bit, _OR, _OPENED, *clear_held, *clear_held_key]
+    opening += [*bit, _OR, _OPENED, *clear(_HELD, _HELD_KEY)]
     door_at = 8 + 4 * (len(on_open) + len(key))
     end = door_at + 4 * (len(is_closed) + 2 + len(is_held) + 2 + len(opening))
     door = [*is_closed, _UNLESS, end, *is_held, _UNLESS, end, *opening, _TERM]
 
-    goal = [_PUSH, 1, _SET, _GOAL, _TERM]
-
+    scripts = ((_ON_OPEN_SCRIPT, 0, on_open), (_KEY_SCRIPT, 2, key), (_DOOR_SCRIPT, 3, door), (_GOAL_SCRIPT, 0, goal))
     code: list[int] = []
-    table = [4]
-    for number, arguments, words in (
-        (_ON_OPEN_SCRIPT, 0, on_open),
-        (_KEY_SCRIPT, 2, key),
-        (_DOOR_SCRIPT, 3, door),
-        (_GOAL_SCRIPT, 0, goal),
-    ):
+    table = [len(scripts)]
+    for number, arguments, words in scripts:
         table += [number, 8 + 4 * len(code), arguments]  # 8 bytes of header come before the code
         code += words
     directory_at = 8 + 4 * len(code)
