@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, sync_playwright
 import secret_rl as srl
 from benchmarks.results_file import Row, write
 from secret_rl.report import explore
-from secret_rl.report.explorer.page import unpack
+from secret_rl.report.explorer.build import unpack
 
 ENV, MAZES = "secret_rl/Triggers-v0", {"size": 8, "triggers": 3, "prizes": 1}
 ROUNDS = 15

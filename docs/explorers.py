@@ -1,7 +1,7 @@
 """Credit explorer pages of three tasks, in ``runs/explorers``: ``make explorers``; ``--pictures`` takes screenshots.
 
-Data and models are made small, in minutes on two cores, but for models of the paper's results that were run here: what
-is shown is the page, not how good credit can be.
+Data and models are small and made in minutes on two cores, unless models of the paper's results are on this machine:
+these pages show the explorer, not how good credit can be.
 """
 
 import sys
@@ -33,20 +33,13 @@ def triggers() -> Explored:
 
 
 def minigrid() -> Explored:
-    """An environment of others: remember what lay at the start. Its mission, a text, is always the same: left out."""
+    """MiniGrid: remember the object at the start. The mission, a text that never changes, is left out."""
 
     def make() -> gym.Env[Any, Any]:
         return FilterObservation(gym.make(MEMORY, max_steps=80), ["image", "direction"])
 
     data = srl.collect(make, 1_500, seed=1)
-    model = fitted(
-        "minigrid",
-        data,
-        steps=500,
-        batch_size=64,
-        warmup=50,
-        learning_rate=3e-3,
-    )
+    model = fitted("minigrid", data, steps=500, batch_size=64, warmup=50, learning_rate=3e-3)
     return explore(model, data, OUT / "minigrid.html", env=MEMORY, title="MiniGrid memory")
 
 
@@ -63,20 +56,20 @@ def keys_doors() -> Explored:
 
 
 def fitted(name: str, data: srl.Trajectories, found: Path | None = None, **options: Any) -> srl.Secret:
-    """The model of a result of the paper if it was run here, that which an earlier call left, or a new one."""
+    """The model of a paper result if it is on this machine, that of an earlier call, or a new one."""
     path = OUT / f"{name}.safetensors"
     for there in (found, path):
         if there is not None and there.exists():
             return srl.Secret.load(there)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # small models have a lot to be warned of
+        warnings.simplefilter("ignore")  # fits this short warn
         model = srl.Secret(seed=0, **options).fit(data)
     model.save(path)
     return model
 
 
 def take_pictures(pages: list[Path]) -> None:
-    """Screenshots for the README: small PNGs of few colours."""
+    """Screenshots for the README, as PNGs of 256 colours."""
     import shutil
     from io import BytesIO
 

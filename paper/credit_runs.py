@@ -217,14 +217,15 @@ def table(result: Result, metrics: Sequence[str] = ("accuracy", "precision", "re
 
 def figure(result: Result, metrics: Sequence[str] = ("precision", "recall"), xlabel: str = "") -> Path:
     """Each metric over the cells, with intervals."""
-    from secret_rl.report import style  # so that runs need no pictures
+    from secret_rl.report import figures  # so that runs need no pictures
 
     record = json.loads(result.path.read_text(encoding="utf-8"))
     cells = [cell for cell in result.cells if _runs_of(record, cell)]
     labels = [cell.label for cell in cells]
-    with style.looks():
-        canvas, [axes], _ = style.panels(1, width=4.8, height=2.4)
-        for shift, (metric, color) in enumerate(zip(metrics, (style.BLUE, style.ORANGE, style.GREEN), strict=False)):
+    with figures.rc_settings():
+        canvas, [axes], _ = figures.panels(1, width=4.8, height=2.4)
+        colors = (figures.BLUE, figures.ORANGE, figures.GREEN)
+        for shift, (metric, color) in enumerate(zip(metrics, colors, strict=False)):
             target = next(iter(cells[0].targets))
             values = [[r["targets"][target][metric] for r in _runs_of(record, cell)] for cell in cells]
             means = [float(np.mean(v)) for v in values]
@@ -238,13 +239,13 @@ def figure(result: Result, metrics: Sequence[str] = ("precision", "recall"), xla
         axes.set_xticks(range(len(labels)), labels)
         axes.set(ylim=(-0.02, 1.05), xlabel=xlabel)
         axes.legend(fontsize="small", frameon=False)
-        style.open_axes(axes)
-    return style.save_figure(canvas, RESULTS / result.name)[0]
+        figures.open_axes(axes)
+    return figures.save_figure(canvas, RESULTS / result.name)[0]
 
 
 def concentration_figure(result: Result) -> Path:
     """Attention by signed distance to the nearest true event, a panel per target (the paper's figure)."""
-    from secret_rl.report import save_concentration  # so that runs need no pictures
+    from secret_rl.report import plot_concentration, save_figure  # so that runs need no pictures
 
     record = json.loads(result.path.read_text(encoding="utf-8"))
     cell = result.cells[0]
@@ -252,7 +253,8 @@ def concentration_figure(result: Result) -> Path:
     for target in cell.targets:
         rows = [r["targets"][target]["concentration"] for r in _runs_of(record, cell)]
         panels[target] = {int(d): float(np.mean([row[d] for row in rows])) for d in rows[0]}
-    return save_concentration(panels, RESULTS / result.name, xlabel="steps from the nearest switch")[0]
+    drawing = plot_concentration(panels, xlabel="steps from the nearest switch")
+    return save_figure(drawing, RESULTS / result.name)[0]
 
 
 def _settings(cell: Cell) -> dict[str, Any]:

@@ -297,7 +297,7 @@ def _told(panel: Deep, entry: Mapping[str, Any] | None) -> list[str] | None:
 
 def figure(result: DeepResult) -> list[Path]:
     """The learning curves; nothing where those of a panel are not on this machine."""
-    from secret_rl.report.learning_curves import save_learning_curves  # so that runs need no pictures
+    from secret_rl.report import plot_learning_curves, save_figure  # so that runs need no pictures
 
     if not all(result.curves(panel).is_file() for panel in result.panels):
         return []
@@ -312,7 +312,8 @@ def figure(result: DeepResult) -> list[Path]:
             if group:
                 labels = [first.label, *(condition.label for condition in group)]
                 drawn[title] = LearningCurves({label: curves[label] for label in labels})
-    return list(save_learning_curves(drawn, RESULTS / result.name, spacing=TEST_EVERY, xlabel="steps", columns=2))
+    drawing = plot_learning_curves(drawn, spacing=TEST_EVERY, xlabel="steps", columns=2)
+    return list(save_figure(drawing, RESULTS / result.name))
 
 
 def make(result: DeepResult, command: str, analyse_only: bool) -> list[str]:

@@ -254,7 +254,7 @@ def _row(cells: Sequence[str]) -> list[str]:
 
 def figure(result: Result) -> list[Path]:
     """Attention around the pick-up of the key, the mean over seeds."""
-    from secret_rl.report import save_concentration  # so that runs need no pictures
+    from secret_rl.report import plot_concentration, save_figure  # so that runs need no pictures
 
     panels = {}
     for task in result.tasks:
@@ -263,7 +263,7 @@ def figure(result: Result) -> list[Path]:
         if bars:
             panels[task.label] = {int(d): float(np.mean([bar[d] for bar in bars])) for d in bars[0]}
     label = "steps from the pick-up of the key"
-    return list(save_concentration(panels, RESULTS / result.name, xlabel=label)) if panels else []
+    return list(save_figure(plot_concentration(panels, xlabel=label), RESULTS / result.name)) if panels else []
 
 
 def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:

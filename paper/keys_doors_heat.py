@@ -5,10 +5,11 @@ import os
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import secret_rl as srl
 from paper import keys_doors_credit
@@ -19,6 +20,9 @@ from secret_rl.envs.keys_doors import COLOURS, PRESETS, Wanderer, draw_map, gene
 from secret_rl.envs.keys_doors.env import STATE_CELL
 from secret_rl.envs.keys_doors.puzzle import CELL
 from secret_rl.evaluation import attention_by_place
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MAP = 2_000_000  # the layout seed of a map that no credit was learned on
 PIXELS = 24  # of a cell in the picture
@@ -90,14 +94,15 @@ def _settings(result: HeatResult) -> dict[str, Any]:
 
 def figure(result: HeatResult) -> list[Path]:
     """The heat over the map, and a page that says what it shows."""
-    from secret_rl.report import save_heat  # so that runs need no pictures
+    from secret_rl.report import save_figure  # so that runs need no pictures
 
     if not result.path.is_file():
         raise FileNotFoundError(f"{result.path} is not there: run it first, without --analyse")
     record = json.loads(result.path.read_text(encoding="utf-8"))
     heat = np.array([[np.nan if v is None else v for v in row] for row in record["heat"]])
     picture = draw_map(_puzzle(result), pixels=PIXELS)
-    files = save_heat(heat.T[::-1], picture, RESULTS / result.name, f"what opened the {record['door']} door")
+    drawing = plot_heat(heat.T[::-1], picture, f"what opened the {record['door']} door")
+    files = save_figure(drawing, RESULTS / result.name)
     page = RESULTS / f"{result.name}.md"
     replace_text(page, "\n".join([
         "# Attention over a map", "",
@@ -118,3 +123,29 @@ def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
     if not analyse_only:
         run(made, command)
     return [str(path) for path in figure(made)]
+
+
+def plot_heat(heat: NDArray[np.float64], picture: NDArray[np.uint8], title: str = "") -> "Figure":
+    """A heat map over a picture: the higher, the redder and the less transparent; NaN shows the picture alone.
+
+    ``heat`` is (rows, columns) from top to bottom, spread over the whole of ``picture`` (height, width, RGB).
+    """
+    from secret_rl.report import figures
+
+    heat = np.asarray(heat, np.float64)
+    if heat.ndim != 2 or picture.ndim != 3:
+        raise ValueError(f"expected heat (rows, columns) and a picture (height, width, 3), got {heat.shape} and "
+                         f"{picture.shape}")  # fmt: skip
+    highest = np.nanmax(heat) if np.isfinite(heat).any() else 0.0
+    with figures.rc_settings():
+        figure, (axes,), _ = figures.panels(1, 1, width=4.0, height=4.0 * picture.shape[0] / picture.shape[1])
+        extent = (0.0, float(picture.shape[1]), float(picture.shape[0]), 0.0)
+        axes.imshow(picture, extent=extent)
+        if highest > 0:
+            alpha = 0.85 * np.nan_to_num(heat) / highest
+            shown = axes.imshow(
+                heat, cmap="Reds", vmin=0.0, vmax=highest, extent=extent, alpha=alpha, interpolation="nearest"
+            )
+            figure.colorbar(shown, ax=axes, label="mean attention", shrink=0.8)
+        axes.set(title=title, xticks=[], yticks=[])
+    return figure

@@ -314,17 +314,16 @@ def _targets_told(entry: Mapping[str, Any]) -> list[str]:
 
 def figures(result: TransferResult) -> list[Path]:
     """The goal rates over steps, of conditions whose runs are all there."""
-    from secret_rl.report.learning_curves import save_learning_curves  # so that runs need no pictures
+    from secret_rl.report import plot_learning_curves, save_figure  # so that runs need no pictures
 
     record, written = records.load(result.path), []
     for panel in result.panels:
         entry, bootstrap = records.entry_of(record, _settings(panel)), _bootstrap(panel.study.maps, panel.study.seeds)
         drawn = {} if entry is None else _complete(panel, entry)
         if drawn and bootstrap is not None:
-            written += save_learning_curves(
-                LearningCurves(drawn), RESULTS / f"{result.name}-{slug(panel.label)}", spacing=SPACING, xlabel="steps",
-                ylabel="goal rate", bootstrap=bootstrap,
-            )  # fmt: skip
+            axes = {"spacing": SPACING, "xlabel": "steps", "ylabel": "goal rate"}
+            drawing = plot_learning_curves(LearningCurves(drawn), bootstrap=bootstrap, **axes)
+            written += save_figure(drawing, RESULTS / f"{result.name}-{slug(panel.label)}")
     return written
 
 

@@ -19,7 +19,7 @@ from secret_rl.envs import TRIGGERS_ID
 from secret_rl.evaluation import LearningCurves, compare
 from secret_rl.processes import worker_pool
 from secret_rl.progress import progress_bar
-from secret_rl.report.learning_curves import save_learning_curves
+from secret_rl.report import plot_learning_curves, save_figure
 
 FRACTION = 0.9  # of the best return
 
@@ -194,7 +194,7 @@ def figure(result: OnlineResult) -> list[Path]:
             axis = {} if panel.agent == "tabular" else {"spacing": TEST_EVERY, "xlabel": "steps"}
             curves = {panel.label: LearningCurves.load(result.curves(panel))}
             name = RESULTS / f"{result.name}-{panel.agent.lower()}"
-            written += save_learning_curves(curves, name, window=panel.window, **axis)
+            written += save_figure(plot_learning_curves(curves, window=panel.window, **axis), name)
     return written
 
 

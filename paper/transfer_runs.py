@@ -267,12 +267,12 @@ def _told(panel: Transfer, entry: Mapping[str, Any] | None) -> list[str] | None:
 
 def figure(result: TransferResult) -> list[Path]:
     """The learning curves; nothing where those of a panel are not on this machine."""
-    from secret_rl.report.learning_curves import save_learning_curves  # so that runs need no pictures
+    from secret_rl.report import plot_learning_curves, save_figure  # so that runs need no pictures
 
     if not all(result.curves(panel).is_file() for panel in result.panels):
         return []
     panels = {panel.label: LearningCurves.load(result.curves(panel)) for panel in result.panels}
-    return list(save_learning_curves(panels, RESULTS / result.name, window=result.window))
+    return list(save_figure(plot_learning_curves(panels, window=result.window), RESULTS / result.name))
 
 
 def make(result: TransferResult, command: str, analyse_only: bool) -> list[str]:

@@ -58,7 +58,7 @@ def test_every_missing_extra_is_named(monkeypatch):
     for module, blocked, extra in [
         ("secret_rl.trajectories.minari", "minari", "minari"),
         ("secret_rl.trajectories.sb3", "stable_baselines3.common.buffers", "sb3"),
-        ("secret_rl.report.figures", "PIL", "report"),
+        ("secret_rl.report.figures", "matplotlib", "report"),
     ]:
         code = (
             f"import sys; sys.modules[{blocked!r}] = None\n"

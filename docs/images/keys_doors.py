@@ -7,7 +7,7 @@ import numpy as np
 
 import secret_rl  # noqa: F401  registers the environments
 from secret_rl.envs.keys_doors import Solver
-from secret_rl.report.figures import save_frames
+from secret_rl.report import save_frames
 
 STEPS = 45
 

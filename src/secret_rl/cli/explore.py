@@ -77,7 +77,7 @@ class Explore(Output):
             webbrowser.open(made.path.resolve().as_uri())
 
     def _serve(self, path: Path) -> None:
-        from secret_rl.report.explorer.serving import server
+        from secret_rl.report.explorer.serve import server
 
         with server(path, self.port) as serving:
             address = f"http://127.0.0.1:{serving.server_address[1]}/"

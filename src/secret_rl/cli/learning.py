@@ -16,8 +16,7 @@ from secret_rl.cli.output import Output, UsageError
 from secret_rl.evaluation import Bootstrap, Comparison, LearningCurves, compare
 from secret_rl.files import plain
 from secret_rl.progress import Show, Tick, progress_bar
-from secret_rl.report.record import RunFolder
-from secret_rl.report.runs import COMPARISON, COMPARISON_FORMAT, CURVES
+from secret_rl.report.record import COMPARISON, COMPARISON_FORMAT, CURVES, RunFolder
 from secret_rl.shaping.potentials import warn_unless_credit
 
 _WINDOW = 20  # episodes that a level of return is the mean of
@@ -187,14 +186,14 @@ def verdict(
 
 def write_curves(curves: LearningCurves, comparison: Comparison, folder: Path) -> list[Path]:
     """The curves as numbers and as a picture, and the comparison, in a folder."""
-    from secret_rl.report.learning_curves import save_learning_curves
+    from secret_rl.report import plot_learning_curves, save_figure
 
     folder.mkdir(parents=True, exist_ok=True)
     curves.save(folder / CURVES)
     curves.to_csv(folder / "curves.csv")
     COMPARISON_FORMAT.write_json(folder / COMPARISON, plain(comparison.to_json()))
-    picture, _ = save_learning_curves(curves, folder / "curves", window=min(_WINDOW, curves.episodes),
-                                      bootstrap=comparison.bootstrap)  # fmt: skip
+    figure = plot_learning_curves(curves, window=min(_WINDOW, curves.episodes), bootstrap=comparison.bootstrap)
+    picture, _ = save_figure(figure, folder / "curves")
     return [folder / CURVES, folder / "curves.csv", folder / COMPARISON, picture]
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TextIO
 
 from secret_rl.credit.diagnosis import FitReport
-from secret_rl.report.record import json_text
-from secret_rl.report.verdicts import doubt_of
+from secret_rl.report.record import doubt_of, json_text
 from secret_rl.shaping.potentials import NotCreditWarning
 from secret_rl.text import printable
 

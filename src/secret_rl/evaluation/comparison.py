@@ -20,6 +20,7 @@ from secret_rl.evaluation.statistics import (
     ratio_estimate,
     trimmed_means,
 )
+from secret_rl.evaluation.tables import Table
 from secret_rl.evaluation.transfer import (
     area_under_curve,
     final_performance,
@@ -83,17 +84,17 @@ class Comparison:
         return self.conditions[name]
 
     def __str__(self) -> str:
-        cells = self._cells()
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        return "\n".join([*(line.rstrip() for line in lines), "", *self._notes()])
+        return self.table().to_text()
 
     def to_markdown(self) -> str:
         """A table with what its numbers mean below."""
-        header, *rows = ([cell.replace("|", "\\|") for cell in line] for line in self._cells())
-        lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
-        return "\n".join([*lines, "", *self._notes(), ""])
+        return self.table().to_markdown()
+
+    def table(self) -> Table:
+        """The cells and the notes that text, Markdown and HTML show."""
+        columns = self._columns()
+        rows = [[cell(row) for cell in columns.values()] for row in self.conditions.values()]
+        return Table(list(columns), rows, self._notes())
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON can hold it; null for what is undefined, unbounded or not known."""
@@ -101,9 +102,19 @@ class Comparison:
         rows = {name: row.to_json() for name, row in self.conditions.items()}
         return {**own, "bootstrap": vars(self.bootstrap).copy(), "conditions": rows}
 
-    def _cells(self) -> list[list[str]]:
-        columns = self._columns()
-        return [list(columns), *([tell(row) for tell in columns.values()] for row in self.conditions.values())]
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Comparison":
+        """The inverse of ``to_json``; an unbounded interval is infinite on both sides."""
+
+        def condition(row: Mapping[str, Any]) -> ComparedCondition:
+            parts: dict[str, Any] = {
+                name: Estimate.from_json(part) if isinstance(part, Mapping) else part for name, part in row.items()
+            }
+            return ComparedCondition(**parts)
+
+        conditions = {name: condition(row) for name, row in content["conditions"].items()}
+        names = ("baseline", "mazes", "seeds", "episodes", "threshold", "unit")
+        return cls(conditions, bootstrap=Bootstrap(**content["bootstrap"]), **{name: content[name] for name in names})
 
     def _columns(self) -> dict[str, Callable[[ComparedCondition], str]]:
         """Title -> what to say of a condition."""

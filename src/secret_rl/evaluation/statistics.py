@@ -4,7 +4,7 @@ A bootstrap draw is told by how often each run is in it. With those counts, mean
 one matrix product, and an interquartile mean is a running sum over the sorted runs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,6 +108,14 @@ class Estimate:
     def to_json(self) -> dict[str, float | None]:
         """The three numbers; null for what is undefined or unbounded."""
         return {name: number if np.isfinite(number) else None for name, number in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, float | None]) -> "Estimate":
+        """The inverse of ``to_json``."""
+        value, low, high = (content[name] for name in ("value", "low", "high"))
+        return cls(
+            np.nan if value is None else value, -np.inf if low is None else low, np.inf if high is None else high
+        )
 
 
 def mean(values: ArrayLike, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:

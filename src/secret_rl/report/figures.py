@@ -1,21 +1,132 @@
-"""Pictures written to files."""
+"""Figures in one style, as PNG and SVG: learning curves, training curves, attention around events, frames."""
 
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.atomic import replacing
+from secret_rl.evaluation.curves import LearningCurves
+from secret_rl.evaluation.statistics import BOOTSTRAP, Bootstrap, Statistic, aggregate
 
 try:
+    import matplotlib
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from PIL import Image
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError('pictures need the report extra: pip install "secret-rl[report]"') from missing
+    raise ModuleNotFoundError('figures need the report extra: pip install "secret-rl[report]"') from missing
+
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 
 
-def save_frames(frames: "list[NDArray[Any]]", path: str | Path, gap: int = 16) -> Path:
-    """Write RGB frames of one height side by side as a PNG, on a white ground."""
+class Style(NamedTuple):
+    """The line of a condition: a colour, and dashes for readers who do not see the colour."""
+
+    color: str
+    dashes: Any
+
+
+# The colour-blind safe palette of Okabe and Ito (2008) without the yellow that is lost on white. The library's own
+# conditions look the same in every figure, and are drawn in this order.
+_KNOWN = {
+    "none": Style("#000000", (0, (1, 1.5))),
+    "paper": Style("#CC79A7", (0, (5, 1.5))),
+    "cumulative": Style("#56B4E9", (0, (5, 1.5, 1, 1.5))),
+    "value": Style("#E69F00", (0, (3, 1.5))),
+    "pending": Style(BLUE, "solid"),
+    "onlinecredit": Style(ORANGE, "solid"),
+    "oracle": Style(GREEN, (0, (1, 3))),
+}
+_ALIASES = {"online": "onlinecredit", "noshaping": "none"}
+_OTHER_DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+_LETTERS_PER_INCH, _HANDLE_LETTERS = 12, 7  # of a legend: text, and the line before a label
+
+
+def condition_styles(names: Iterable[str]) -> dict[str, Style]:
+    """A style for each condition, in drawing order: the library's conditions first, then others as they come.
+
+    A condition of the library looks the same in every figure; another name gets a colour that is free in this one.
+
+    >>> list(condition_styles(["mine", "pending", "none"]))
+    ['none', 'pending', 'mine']
+    """
+    distinct = list(dict.fromkeys(names))
+    keys = {name: "".join(letter for letter in name.lower() if letter.isalnum()) for name in distinct}
+    styles: dict[str, Style] = {}
+    for known, style in _KNOWN.items():
+        owner = next((name for name in distinct if _ALIASES.get(keys[name], keys[name]) == known), None)
+        if owner is not None:
+            styles[owner] = style
+    colors = [style.color for style in _KNOWN.values()]
+    taken = {style.color for style in styles.values()}
+    # Free colours first, then every colour again with other dashes.
+    candidates = [Style(color, "solid") for color in reversed(colors) if color not in taken]
+    candidates += [Style(color, dashes) for dashes in _OTHER_DASHES for color in colors]
+    unused = (style for style in dict.fromkeys(candidates) if style not in styles.values())
+    others = [name for name in distinct if name not in styles]
+    styles.update(zip(others, cycle(unused), strict=False))
+    return styles
+
+
+def rc_settings() -> AbstractContextManager[None]:
+    """Settings to draw and save under: text is shown as it is, and the same figure gives the same file."""
+    settings = {"svg.hashsalt": "secret-rl", "svg.fonttype": "none", "text.parse_math": False}
+    return matplotlib.rc_context(settings)  # type: ignore[arg-type]
+
+
+def panels(count: int, columns: int = 3, width: float = 4.2, height: float = 3.0) -> tuple[Figure, list[Axes], int]:
+    """A figure, the axes of its panels, and the number of panels in a row; sizes in inches."""
+    across = min(columns, count)
+    down = -(-count // across)
+    figure = Figure(figsize=(1.2 + width * across, 0.8 + height * down), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False).ravel()
+    for axes in grid[count:]:
+        axes.remove()
+    return figure, list(grid[:count]), across
+
+
+def open_axes(axes: Axes) -> None:
+    """A light grid and no frame."""
+    axes.grid(alpha=0.3, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save_figure(figure: Figure, path: str | Path) -> tuple[Path, Path]:
+    """Write a figure as ``path`` with .png and .svg, each whole or not at all; the same figure gives the same files."""
+    path = Path(path)
+    if path.suffix in (".png", ".svg"):
+        path = path.with_suffix("")
+    written = []
+    with rc_settings():
+        for kind, metadata in (("png", {}), ("svg", {"Date": None})):
+            target = path.with_name(f"{path.name}.{kind}")
+            with replacing(target) as temporary:
+                figure.savefig(temporary, format=kind, dpi=150, metadata=metadata)
+            written.append(target)
+    return written[0], written[1]
+
+
+def svg_of(figure: Figure) -> str:
+    """A figure as an SVG element for a page: transparent, and black parts take the colour of the text."""
+    text = io.StringIO()
+    with rc_settings():
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(text, format="svg", transparent=True, metadata=metadata)
+    svg = text.getvalue()
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg[svg.index("<svg") :])  # ids that the next figure on a page has, too
+    return re.sub(r"\b(fill|stroke): #000000", r"\1: currentColor", svg)
+
+
+def save_frames(frames: list[NDArray[np.uint8]], path: str | Path, gap: int = 16) -> Path:
+    """Write RGB frames side by side as one PNG on white, ``gap`` pixels apart."""
     path = Path(path)
     height = max(frame.shape[0] for frame in frames)
     width = sum(frame.shape[1] for frame in frames) + gap * (len(frames) - 1)
@@ -27,3 +138,130 @@ def save_frames(frames: "list[NDArray[Any]]", path: str | Path, gap: int = 16) -
     with replacing(path) as temporary:
         Image.fromarray(sheet).save(temporary, format="PNG")
     return path
+
+
+def plot_learning_curves(
+    curves: LearningCurves | Mapping[str, LearningCurves],
+    *,
+    window: int = 1,
+    points: int | None = 200,
+    statistic: Statistic = "mean",
+    bootstrap: Bootstrap = BOOTSTRAP,
+    columns: int = 3,
+    spacing: int | Sequence[int] | None = None,
+    xlabel: str = "episodes",
+    ylabel: str = "discounted return, unshaped",
+) -> Figure:
+    """Returns over episodes with pointwise intervals, one panel or one for each title; the legend is below.
+
+    Args:
+        curves: Learning curves, or ``{title: curves}`` for several panels.
+        window: Episodes that each point is the mean of.
+        points: Points of each line at most; None draws every episode.
+        statistic: ``"mean"`` or ``"iqm"``, over runs; see ``secret_rl.evaluation.aggregate``.
+        bootstrap: How intervals are made.
+        columns: Panels in a row.
+        spacing: For points that are tests and not episodes: the steps between two tests, the first before any step, or
+            the steps of each test.
+        xlabel: Label of the horizontal axis.
+        ylabel: Label of the vertical axis.
+    """
+    titled = {"": curves} if isinstance(curves, LearningCurves) else dict(curves)
+    if not titled:
+        raise ValueError("no learning curves to draw: pass LearningCurves, or {title: LearningCurves, ...}")
+    if columns < 1:
+        raise ValueError(f"columns must be at least 1, got {columns}")
+    lines = condition_styles(name for panel in titled.values() for name in panel)
+    with rc_settings():
+        figure, grid, across = panels(len(titled), columns)
+        for axes, (title, panel) in zip(grid, titled.items(), strict=True):
+            steps = _steps(panel.episodes, spacing)
+            for name, style in lines.items():
+                if name not in panel.returns:
+                    continue
+                curve = aggregate(panel[name], window=window, points=points, statistic=statistic, bootstrap=bootstrap)
+                x = steps[curve.episodes - 1]
+                axes.plot(x, curve.value, color=style.color, linestyle=style.dashes, linewidth=1.6, label=name)
+                axes.fill_between(x, curve.low, curve.high, color=style.color, alpha=0.18, linewidth=0)
+            axes.set(title=title, xlabel=xlabel, xlim=(0, steps[-1]))
+            open_axes(axes)
+        for axes in grid[::across]:
+            axes.set_ylabel(ylabel)
+        _add_legend(figure, grid, list(lines), 2 + 2 * across)
+    return figure
+
+
+def _steps(points: int, spacing: int | Sequence[int] | None) -> NDArray[np.int64]:
+    """(points,) where each point of a curve is drawn."""
+    if spacing is None:
+        return np.arange(1, points + 1)
+    if isinstance(spacing, int):
+        return np.arange(points) * spacing
+    if len(spacing) != points:
+        raise ValueError(f"{len(spacing)} steps for curves of {points} points: give one for each")
+    return np.asarray(spacing, np.int64)
+
+
+def _add_legend(figure: Figure, grid: list[Axes], names: list[str], most_columns: int) -> None:
+    """One legend for all panels, below them, in as many columns as there is room for."""
+    lines = {str(line.get_label()): line for axes in grid for line in axes.get_lines()}
+    labels = [name for name in names if name in lines]
+    room = int(figure.get_figwidth() * _LETTERS_PER_INCH) // (_HANDLE_LETTERS + max(map(len, labels), default=0))
+    columns = max(1, min(len(labels), most_columns, room))
+    figure.legend([lines[name] for name in labels], labels, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def plot_training(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Loss and history gain over updates, of each ``FitReport.curve``; of a single curve the training loss, too."""
+    if not curves or not all(curves.values()):
+        raise ValueError(f"no training curve to draw: got { ({name: len(curve) for name, curve in curves.items()}) }")
+    with rc_settings():
+        figure, (loss, gain), _ = panels(2)
+
+        def draw(axes: Axes, name: str, key: str, label: str, style: Style) -> None:
+            heights = [np.nan if point.get(key) is None else float(point[key]) for point in curves[name]]
+            steps = [int(point["step"]) for point in curves[name]]
+            line = {"color": style.color, "linestyle": style.dashes, "label": label}
+            axes.plot(steps, heights, linewidth=1.6, marker=".", **line)
+
+        if len(curves) == 1:
+            (name,) = curves
+            draw(loss, name, "loss", "training", Style(BLUE, (0, (3, 1.5))))
+            draw(loss, name, "validation_loss", "held-out trajectories", Style(BLUE, "solid"))
+            draw(gain, name, "gain", "", Style(BLUE, "solid"))
+        else:
+            for name, style in condition_styles(curves).items():
+                draw(loss, name, "validation_loss", name, style)
+                draw(gain, name, "gain", name, style)
+        loss.set(title="loss", ylim=(0, None))
+        loss.legend(frameon=False, fontsize="small")
+        gain.set(title="history gain on held-out trajectories", ylim=(min(0.0, gain.get_ylim()[0]), 1.02))
+        for axes in (loss, gain):
+            axes.set(xlabel="updates", xlim=(0, None))
+            open_axes(axes)
+    return figure
+
+
+def plot_concentration(
+    concentrations: Mapping[str, Mapping[int, float]], *, xlabel: str = "steps from the nearest event", columns: int = 3
+) -> Figure:
+    """Mean attention by signed distance to the nearest true event, as in the paper's figures 3 and 8.
+
+    ``concentrations`` are the titles of panels and the ``concentration`` of a ``CreditQuality``; negative distances are
+    before the event.
+    """
+    if not concentrations:
+        raise ValueError("no concentration to draw: pass {title: quality.concentration, ...}")
+    with rc_settings():
+        figure, grid, across = panels(len(concentrations), columns, width=3.0, height=2.4)
+        highest = max(max(bars.values(), default=0.0) for bars in concentrations.values())
+        for axes, (title, bars) in zip(grid, concentrations.items(), strict=True):
+            distances = sorted(bars)
+            axes.bar(distances, [bars[distance] for distance in distances], color=BLUE)
+            axes.set(title=title, xlabel=xlabel, ylim=(0, 1.05 * highest or 1))
+            open_axes(axes)
+            if not any(bars.values()):
+                axes.text(0.5, 0.5, "no reward\npredicted correctly", ha="center", transform=axes.transAxes)
+        for axes in grid[::across]:
+            axes.set_ylabel("attention")
+    return figure

@@ -1,33 +1,37 @@
-"""One HTML page of one or several runs: what was asked, what the data hold, what was learned, and how sure that is."""
+"""One HTML page about one or several runs: settings, data, training, credit quality, learning curves and verdicts."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from secret_rl.atomic import replace_text
 from secret_rl.credit.diagnosis import FitReport
-from secret_rl.report.concentration import plot_concentration
-from secret_rl.report.html import Html, element, folded, page, picture, table
-from secret_rl.report.learned import learned_sections
-from secret_rl.report.record import FORMAT
+from secret_rl.evaluation import Bootstrap, LearningCurves, compare
+from secret_rl.report.figures import plot_concentration, plot_learning_curves, plot_training, svg_of
+from secret_rl.report.record import FORMAT, doubt_of, verdict_of
 from secret_rl.report.runs import Run, load_runs
-from secret_rl.report.style import svg_of
-from secret_rl.report.training_curves import plot_training
-from secret_rl.report.verdicts import doubt_of, verdict_of
+from secret_rl.text import printable
 
-_MISSING = "\N{EM DASH}"
+try:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError('reports need the report extra: pip install "secret-rl[report]"') from missing
 
 
 def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
-    """Write one page of runs, whole or not at all.
+    """Write one page about runs, whole or not at all.
 
     ``runs`` are folders left by ``secret-rl`` or by ``train(folder=...)``, folders of learning curves, and models.
     """
     loaded = load_runs([Path(run) for run in runs])
     if not loaded:
         raise ValueError("no run to report: name at least one folder or model")
-    with FORMAT.reading(Path(", ".join(run.name for run in loaded))):  # what is read is not all checked beforehand
+    with FORMAT.reading(Path(", ".join(run.name for run in loaded))):  # loading does not check every value
         text = report_page(loaded)
     replace_text(out, text)
     return Path(out)
@@ -35,137 +39,149 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
 
 def report_page(runs: Sequence[Run]) -> str:
     """The page as text."""
-    title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
-    sections = (_verdicts, _overview, _configuration, _data, _training, _quality, learned_sections)
-    return page(f"secret-rl: {title}", element("h1", title), *(part for section in sections for part in section(runs)))
+    prefix = {run.name: f"{run.name}: " if len(runs) > 1 else "" for run in runs}
+    quality = {f"{prefix[run.name]}{name}": found for run in runs for name, found in run.quality.items()}
+    training = {run.name: run.fit.curve for run in runs if run.fit is not None and run.fit.curve}
+    environment = Environment(
+        loader=PackageLoader("secret_rl.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"fmt": _format, "show": _show, "accuracy": _accuracy}
+    page = environment.get_template("report.html").render(
+        title=runs[0].name if len(runs) == 1 else f"{len(runs)} runs",
+        runs=runs,
+        prefix=prefix,
+        pictures={
+            f"{prefix[run.name]}{caption}": b64encode(png).decode()
+            for run in runs
+            for caption, png in run.pictures.items()
+        },
+        facts=list(dict.fromkeys(name for run in runs for name, value in run.facts.items() if value is not None)),
+        differences=_differences([run for run in runs if run.settings]),
+        training=_svg(plot_training(training)) if training else None,
+        quality=quality,
+        concentration=_svg(plot_concentration({k: q.concentration for k, q in quality.items()})) if quality else None,
+        learning=[_learning(group) for group in _same_tasks([run for run in runs if run.curves is not None])],
+        deep=_deep_learning([run for run in runs if run.deep is not None and len(run.deep)]),
+        doubt_of=doubt_of,
+        verdict_of=verdict_of,
+    )
+    return printable(page)  # names may hold control characters
 
 
-def _verdicts(runs: Sequence[Run]) -> Iterator[Html]:
-    for run in runs:
-        before = "" if len(runs) == 1 else f"{run.name}: "
-        doubt = doubt_of(run.fit)
-        if run.fit is not None and doubt is not None:
-            yield element("p", f"{before}{run.fit.verdict}: {doubt}.", kind="banner")
-        if run.verdict:
-            yield element("p", f"{before}{run.verdict}", kind="verdict")
-        if run.fit is not None:
-            judged = [f"{quality} on {name}" for name, quality in run.quality.items()]
-            words = "; ".join([verdict_of(run.fit), *judged])
-            yield element("p", f"Credit model of {run.name}, {words}", kind="verdict")
-
-
-def _overview(runs: Sequence[Run]) -> Iterator[Html]:
-    names = list(dict.fromkeys(name for run in runs for name, value in run.facts.items() if value is not None))
-    if names:
-        rows = [[run.name, *(_told(run.facts.get(name)) for name in names)] for run in runs]
-        yield table(["run", *names], rows)
-
-
-def _configuration(runs: Sequence[Run]) -> Iterator[Html]:
-    """Of several runs of a command, the settings that differ; everything is there to unfold."""
-    configured = [run for run in runs if run.settings]
-    if not configured:
-        return
-    yield element("h2", "Configuration")
-    for command in dict.fromkeys(run.facts.get("command") for run in configured):
-        same = [run for run in configured if run.facts.get("command") == command]
-        if len(same) > 1:
-            yield _differences(str(command), same)
-    for run in configured:
-        rows = [[name, _told(value)] for name, value in run.settings.items()]
-        yield folded(f"all settings of {run.name}", table(["setting", "value"], rows))
-
-
-def _differences(command: str, runs: Sequence[Run]) -> Html:
-    names = list(dict.fromkeys(name for run in runs for name in run.settings))
-    differing = [name for name in names if len({json.dumps(run.settings.get(name)) for run in runs}) > 1]
-    if not differing:
-        return element("p", f"No setting of {command} differs.", kind="note")
-    rows = [[name, *(_told(run.settings.get(name)) for run in runs)] for name in differing]
-    return table([f"{command}: what differs", *(run.name for run in runs)], rows)
-
-
-# Title -> what to say of the summary of trajectories.
-_DATA: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "episodes": lambda data: f"{data['episodes']:,}",
-    "steps": lambda data: f"{data['steps']:,}",
-    "mean length": lambda data: f"{data['mean_length']:.1f}",
-    "returns": lambda data: f"mean {data['mean_return']:.3f}, from {data['min_return']:g} to {data['max_return']:g}",
-    "rewards": lambda data: f"{data['positive_rewards']:,} positive, {data['negative_rewards']:,} negative",
-    "successful": lambda data: f"{data['successful_episodes']:,} ({data['success_share']:.2%})",
-    "rolled out": lambda data: _MISSING if data["drawn"] is None else f"{data['drawn']:,}",
-}
-
-
-def _data(runs: Sequence[Run]) -> Iterator[Html]:
-    known = [(run.name, run.data) for run in runs if run.data is not None]
-    if known:
-        yield element("h2", "Data")
-        yield table(["run", *_DATA], [[name, *(tell(data) for tell in _DATA.values())] for name, data in known])
-        yield element("p", "Successful: episodes that hold a positive reward.", kind="note")
-
-
-def _training(runs: Sequence[Run]) -> Iterator[Html]:
-    fits = {run.name: run.fit for run in runs if run.fit is not None}
-    if not fits:
-        return
-    yield element("h2", "Training of the credit model")
-    header = ["run", "verdict", "history gain", "left open", "accuracy", "updates", "seconds"]
-    rows = [
-        [
-            name, fit.verdict, f"{fit.history_gain:.1%}", f"{fit.uncertain:,.0f} rewards", _accuracy(fit),
-            f"{fit.steps:,}", f"{fit.seconds:.0f}",
-        ]
-        for name, fit in fits.items()
-    ]  # fmt: skip
-    yield table(header, rows)
-    yield element(
-        "p", "History gain: of the uncertainty that the present leaves about rewards, the share that the past removes. "
-        "Left open: the rewards that the present does not decide. Accuracy by the class of the reward. Gain and "
-        "accuracy are of held-out trajectories.", kind="note",
-    )  # fmt: skip
-    curves = {name: fit.curve for name, fit in fits.items() if fit.curve}
-    if curves:
-        yield element("figure", Html(svg_of(plot_training(curves))))
-
-
-def _accuracy(fit: FitReport) -> str:
-    values = zip(fit.classes.names, fit.validation.accuracy, fit.validation.present, strict=True)
-    return ", ".join(f"{value:.3f} of {name}" for name, value, here in values if here)
-
-
-def _quality(runs: Sequence[Run]) -> Iterator[Html]:
-    several = len(runs) > 1
-    judged = {
-        f"{run.name}: {name}" if several else name: quality for run in runs for name, quality in run.quality.items()
-    }
-    if judged:
-        yield element("h2", "Credit quality")
-        header = ["judged on", "precision", "recall", "average precision", "attention on events", "rewards judged",
-                  "rewards predicted"]  # fmt: skip
+def _differences(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For each command of several runs, the settings that differ."""
+    found = []
+    for command in dict.fromkeys(run.facts.get("command") for run in runs):
+        same = [run for run in runs if run.facts.get("command") == command]
+        names = dict.fromkeys(name for run in same for name in run.settings)
         rows = [
-            [
-                name, f"{quality.precision:.3f}", f"{quality.recall:.3f}", f"{quality.average_precision:.3f}",
-                f"{quality.attention_on_events:.1%}", f"{quality.rows:,}", f"{quality.coverage:.1%}",
-            ]
-            for name, quality in judged.items()
-        ]  # fmt: skip
-        yield table(header, rows)
-        levels = ", ".join(sorted({f"{quality.threshold:g}" for quality in judged.values()}))
-        yield element("p", f"A step counts as credited where attention is above {levels}.", kind="note")
-        drawn = plot_concentration({name: quality.concentration for name, quality in judged.items()})
-        yield element(
-            "figure", Html(svg_of(drawn)), element("figcaption", "Attention around the steps that truly count.")
-        )
+            [name, *(_show(run.settings.get(name)) for run in same)]
+            for name in names
+            if len({json.dumps(run.settings.get(name)) for run in same}) > 1
+        ]
+        if len(same) > 1:
+            found.append({"command": command, "runs": [run.name for run in same], "rows": rows})
+    return found
+
+
+def _same_tasks(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs grouped where the baseline is the same to the bit: the same tasks and agents."""
+    groups: list[list[Run]] = []
     for run in runs:
-        for caption, png in run.pictures.items():
-            yield picture(png, f"{run.name}: {caption}" if several else caption)
+        group = next((group for group in groups if _same_baseline(group[0].curves, run.curves)), None)
+        if group is None:
+            groups.append([run])
+        else:
+            group.append(run)
+    return groups
 
 
-def _told(value: Any) -> str:
-    """A value as people read it."""
+def _same_baseline(one: LearningCurves | None, other: LearningCurves | None) -> bool:
+    if one is None or other is None:
+        return False
+    name = one.names[0]
+    return name in other.returns and np.array_equal(one[name], other[name])
+
+
+def _learning(group: Sequence[Run]) -> dict[str, Any]:
+    """The figure and the comparison of runs in the same tasks."""
+    curves, window = _joined(group), max(run.window for run in group)
+    comparison = group[0].comparison if len(group) == 1 else None
+    single = curves.mazes == curves.seeds == 1
+    bootstrap = Bootstrap("both" if curves.mazes > 1 else "seeds")
+    if not single and comparison is None:
+        comparison = compare(curves, curves.names[0], bootstrap=bootstrap)
+    drawn = _twice(curves) if single else curves
+    return {
+        "runs": ", ".join(run.name for run in group),
+        "single": single,
+        "figure": _svg(plot_learning_curves(drawn, window=min(window, curves.episodes), bootstrap=bootstrap)),
+        "table": None if comparison is None else comparison.table(),
+    }
+
+
+def _joined(group: Sequence[Run]) -> LearningCurves:
+    """The curves of runs in the same tasks; a condition that differs between runs carries the name of its run."""
+    returns: dict[str, Any] = {}
+    for run in group:
+        for name, array in ({} if run.curves is None else run.curves.returns).items():
+            known = name in returns and not np.array_equal(returns[name], array)
+            returns[f"{name}, {run.name}" if known else name] = array
+    return LearningCurves(returns)
+
+
+def _twice(curves: LearningCurves) -> LearningCurves:
+    """One run as two, for an interval of no width."""
+    return LearningCurves({name: np.repeat(array, 2, axis=1) for name, array in curves.returns.items()})
+
+
+def _deep_learning(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """A figure and a table for agents tested at the same steps; runs that differ in their seed alone are one."""
+    by_steps: dict[tuple[int, ...], dict[str, list[Run]]] = {}
+    for run in runs:
+        settings = {name: value for name, value in run.settings.items() if name != "seed"}
+        groups = by_steps.setdefault(tuple(run.deep.steps.tolist()), {})  # type: ignore[union-attr]
+        groups.setdefault(json.dumps(settings, sort_keys=True), []).append(run)
+    found = []
+    for steps, groups in by_steps.items():
+        panels, rows = {}, []
+        for group in groups.values():
+            name = group[0].name if len(group) == 1 else f"{group[0].name} and {len(group) - 1} more seeds"
+            tests = [run.deep.discounted for run in group if run.deep is not None]  # (tests, episodes) each
+            agents = tests[0].T if len(tests) == 1 else np.stack([returns.mean(1) for returns in tests])
+            curves = LearningCurves({name: agents[None]})  # of one agent, the episodes of a test are the runs
+            panels[name] = _twice(curves) if curves.seeds == 1 else curves
+            means = agents.mean(0)  # (tests,)
+            rows.append([name, str(len(group)), f"{means.mean():.3f}", f"{means[-1]:.3f}"])
+        drawn: LearningCurves | Mapping[str, LearningCurves] = panels
+        if len({curves.seeds for curves in panels.values()}) == 1:
+            drawn = LearningCurves({name: curves[name] for name, curves in panels.items()})
+        how = {"bootstrap": Bootstrap("seeds"), "spacing": list(steps), "xlabel": "environment steps"}
+        found.append({"figure": _svg(plot_learning_curves(drawn, **how)), "rows": rows})  # type: ignore[arg-type]
+    return found
+
+
+def _svg(figure: Any) -> Markup:
+    return Markup(svg_of(figure))  # matplotlib escapes the texts of a figure
+
+
+def _format(number: Any, spec: str) -> str:
+    return format(+number, spec)  # with the sign, a value that is missing is an error that names it
+
+
+def _show(value: Any) -> str:
+    """A setting as people read it."""
     if value is None:
-        return _MISSING
+        return "\N{EM DASH}"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _accuracy(fit: FitReport) -> str:
+    classes = zip(fit.classes.names, fit.validation.accuracy, fit.validation.present, strict=True)
+    return ", ".join(f"{value:.3f} of {name}" for name, value, present in classes if present)

@@ -1,4 +1,4 @@
-"""The record of a run: ``run.json`` in its folder says what was run, how far it came and what came of it."""
+"""The record of a run: ``run.json`` in its folder says what was run, how far it got, and the results."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +15,33 @@ from secret_rl.atomic import Lock, folder_lock, sweep_folder
 from secret_rl.files import FileFormat, plain
 from secret_rl.version import VERSION
 
-RECORD = "run.json"
+if TYPE_CHECKING:
+    from secret_rl.credit.diagnosis import FitReport
+
+RECORD, CURVES, COMPARISON = "run.json", "curves.safetensors", "comparison.json"  # files in the folder of a run
 FORMAT = FileFormat("secret-rl run", remedy="run the command again")
+COMPARISON_FORMAT = FileFormat("secret-rl comparison", remedy="run the command again")
 _ARRAY = FileFormat("secret-rl part of a run", remedy="run the command again")
 _PARTS = "parts"
+_DOUBTS = {
+    "not learned": "the past may decide the rewards, but the model has not learned how",
+    "past not needed": "the present predicts the rewards as well as the past does",
+}
 
 T = TypeVar("T")
 
 
 class RunFolder:
-    """The folder of a run. One that was interrupted is taken up where the same run is begun again; others start anew.
+    """The folder of a run. An interrupted run is resumed if the same run is started again; any other starts afresh.
 
-    Only parts that the record names count, and the record is replaced last: a folder is sound at every moment. One
-    process at a time holds it, from here to ``finish`` or ``close``.
+    Only parts that the record names count, and the record is replaced last, so a folder is valid at every moment. One
+    process at a time holds it, until ``finish`` or ``close``.
+
+    Args:
+        folder: Where the record and the parts are written.
+        command: What is run.
+        settings: What the run depends on.
+        inputs: Files it reads, compared by content, or text.
     """
 
     def __init__(
@@ -38,19 +52,19 @@ class RunFolder:
         inputs: Mapping[str, Path | str | None] | None = None,
     ) -> None:
         self.folder = folder
-        asked = {
+        run = {
             "secret_rl": VERSION,
             "command": command,
             "settings": plain(settings),
-            "inputs": {name: _identity(given) for name, given in (inputs or {}).items() if given is not None},
+            "inputs": {name: _identity(value) for name, value in (inputs or {}).items() if value is not None},
         }
         self._lock: Lock = folder_lock(folder)
-        before = _unfinished(folder / RECORD)
-        self.taken_up = all(before.get(key) == value for key, value in asked.items())
-        if not self.taken_up:
-            before = {**asked, "date": _now(), "finished": False, "done": []}
+        record = _unfinished(folder / RECORD)
+        self.resumed = all(record.get(key) == value for key, value in run.items())
+        if not self.resumed:
+            record = {**run, "date": _now(), "finished": False, "done": []}
             rmtree(folder / _PARTS, ignore_errors=True)
-        self._record = before
+        self._record = record
         try:
             self._write()
         except BaseException:
@@ -58,7 +72,7 @@ class RunFolder:
             raise
 
     def once(self, part: str, make: Callable[[], T], load: Callable[[], T]) -> T:
-        """Make a part of the run, or load what it left before an interruption."""
+        """Make a part of the run, or load it if it was made before an interruption."""
         if part in self._record["done"]:
             return load()
         made = make()
@@ -67,7 +81,7 @@ class RunFolder:
         return made
 
     def array(self, part: str, make: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
-        """A part that is an array, kept until the run is finished."""
+        """A part that is an array, stored until the run is finished."""
         path = self.folder / _PARTS / f"{part}.safetensors"
 
         def made() -> NDArray[np.float64]:
@@ -78,7 +92,7 @@ class RunFolder:
         return self.once(part, made, lambda: _ARRAY.read_arrays(path)[1]["array"])
 
     def finish(self, **results: Any) -> dict[str, Any]:
-        """Write what came of it, and give the whole record."""
+        """Write the results, and return the whole record."""
         del self._record["done"]
         self._record |= {"finished": True, "date": _now(), **plain(results)}
         self._write()
@@ -88,7 +102,7 @@ class RunFolder:
         return self._record
 
     def close(self) -> None:
-        """Let others use the folder; more than once does no harm."""
+        """Release the folder; calling it again does no harm."""
         self._lock.release()
 
     def __enter__(self) -> "RunFolder":
@@ -102,28 +116,39 @@ class RunFolder:
 
 
 def folder_of(model: Path) -> Path:
-    """Where the record of a fit is: beside its model."""
+    """The folder with the record of a fit, beside its model."""
     return model.with_name(f"{model.name.removesuffix('.safetensors')}.run")
 
 
 def json_text(content: Any) -> str:
-    """JSON that every reader takes: what is not finite is null, what JSON does not know its name."""
+    """Strict JSON: null for numbers that are not finite, text for values that JSON does not know."""
     return json.dumps(plain(content), indent=1, allow_nan=False)
 
 
+def verdict_of(report: "FitReport") -> str:
+    """The verdict on a credit model, and how much of the open uncertainty the past removes."""
+    return f"verdict: {report.verdict}; the past removes {report.history_gain:.1%} of what the present leaves open"
+
+
+def doubt_of(report: "FitReport | None") -> str | None:
+    """Why the attention of a model is not credit; None where it is."""
+    if report is None or report.verdict == "credit":
+        return None
+    return f"{_DOUBTS[report.verdict]}: what it looked at need not have earned the rewards"
+
+
 def _unfinished(path: Path) -> dict[str, Any]:
-    """The record of an interrupted run, empty if there is none that can be taken up."""
+    """The record of an interrupted run; empty if there is none to resume."""
     try:
         record = FORMAT.read_json(path)
     except (OSError, ValueError):
         return {}
-    sound = record.get("finished") is False and isinstance(record.get("done"), list)
-    return record if sound else {}
+    return record if record.get("finished") is False and isinstance(record.get("done"), list) else {}
 
 
-def _identity(given: Path | str) -> str:
-    """What tells an input from another: of a file, its content."""
-    return given if isinstance(given, str) else sha256(given.read_bytes()).hexdigest()[:16]
+def _identity(value: Path | str) -> str:
+    """The content of a file as a hash, text as it is."""
+    return value if isinstance(value, str) else sha256(value.read_bytes()).hexdigest()[:16]
 
 
 def _now() -> str:

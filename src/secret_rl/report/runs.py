@@ -1,4 +1,4 @@
-"""Runs read back from what they left: folders of commands and of ``train``, learning curves, and models."""
+"""Runs read back from disk: folders of commands and of ``train``, learning curves, and models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secret_rl.credit.diagnosis import FitReport
-from secret_rl.evaluation import CreditQuality, LearningCurves
-from secret_rl.files import FileFormat
-from secret_rl.report.record import FORMAT, RECORD, folder_of
+from secret_rl.evaluation import Comparison, CreditQuality, LearningCurves
+from secret_rl.report.record import COMPARISON, COMPARISON_FORMAT, CURVES, FORMAT, RECORD, folder_of
 from secret_rl.text import printable
 
 if TYPE_CHECKING:
     from secret_rl.agents.sb3 import DeepCurve
 
 _STATE = "state.json"
-CURVES, COMPARISON = "curves.safetensors", "comparison.json"
-COMPARISON_FORMAT = FileFormat("secret-rl comparison", remedy="run the command again")
 _PNG = b"\x89PNG\r\n\x1a\n"
 _EXPECTED = (
     f"{RECORD} (of fit, learn and demo), {_STATE} (of train with folder=), {CURVES} (of learning curves), "
@@ -26,11 +23,11 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of a run; what it did not do is None or empty."""
+    """What is known of a run; None or empty where it has none."""
 
     name: str
     facts: Mapping[str, Any]
-    """The command, the version, when, whether it is finished."""
+    """The command, the version, the date, whether it is finished."""
     settings: Mapping[str, Any]
     """By name; nested ones as ``option.size``."""
     data: Mapping[str, Any] | None = None
@@ -41,7 +38,7 @@ class Run:
     curves: LearningCurves | None = None
     window: int = 1
     """Episodes that a point of the learning curves is the mean of."""
-    comparison: Mapping[str, Any] | None = None
+    comparison: Comparison | None = None
     verdict: str | None = None
     deep: "DeepCurve | None" = None
     pictures: Mapping[str, bytes] = field(default_factory=dict)
@@ -49,7 +46,7 @@ class Run:
 
 
 def load_runs(paths: Sequence[Path]) -> list[Run]:
-    """Every run, under a name of its own."""
+    """Every run, each under its own name."""
     runs: list[Run] = []
     for path in paths:
         name = printable(path)
@@ -61,21 +58,20 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
 
 def _load(path: Path, name: str) -> Run:
     if path.is_file():
-        return _of_model(path, name)
+        return _load_model(path, name)
     if not path.is_dir():
         raise FileNotFoundError(f"{path} does not exist: expected a folder with {_EXPECTED}")
-    for file, load in ((RECORD, _of_command), (_STATE, _of_training), (CURVES, _of_curves)):
+    for file, load in ((RECORD, _load_command), (_STATE, _load_training), (CURVES, _load_curves)):
         if (path / file).is_file():
             with FORMAT.reading(path / file):
                 return load(path, name)
     raise ValueError(f"nothing to report in {path}: expected {_EXPECTED}")
 
 
-def _of_command(folder: Path, name: str) -> Run:
+def _load_command(folder: Path, name: str) -> Run:
     record = FORMAT.read_json(folder / RECORD)
     facts = {"command": record["command"], "version": record["secret_rl"], "date": record["date"]}
-    curves = record.get("curves")
-    fit = record.get("fit")
+    fit, curves, comparison = (record.get(part) for part in ("fit", "curves", "comparison"))
     return Run(
         name=name,
         facts={**facts, "finished": bool(record["finished"]), "seconds": record.get("seconds")},
@@ -85,13 +81,13 @@ def _of_command(folder: Path, name: str) -> Run:
         quality={printable(of): CreditQuality.from_json(found) for of, found in record.get("quality", {}).items()},
         curves=None if curves is None else LearningCurves.load(folder / Path(curves).name),
         window=int(record.get("window", 1)),
-        comparison=record.get("comparison"),
+        comparison=None if comparison is None else Comparison.from_json(comparison),
         verdict=record.get("verdict"),
         pictures={printable(of): _picture(folder / Path(file).name) for of, file in record.get("pictures", {}).items()},
     )
 
 
-def _of_training(folder: Path, name: str) -> Run:
+def _load_training(folder: Path, name: str) -> Run:
     from secret_rl.agents.sb3 import DeepCurve
     from secret_rl.agents.sb3.checkpoint import FORMAT as TRAINING
 
@@ -104,15 +100,15 @@ def _of_training(folder: Path, name: str) -> Run:
     )
 
 
-def _of_curves(folder: Path, name: str) -> Run:
+def _load_curves(folder: Path, name: str) -> Run:
     """Learning curves without a record, as the library saves them."""
     path = folder / COMPARISON
-    comparison = COMPARISON_FORMAT.read_json(path) if path.is_file() else None
+    comparison = Comparison.from_json(COMPARISON_FORMAT.read_json(path)) if path.is_file() else None
     return Run(name, {}, {}, curves=LearningCurves.load(folder / CURVES), comparison=comparison)
 
 
-def _of_model(path: Path, name: str) -> Run:
-    """A model; with the record of its fit, where that is beside it."""
+def _load_model(path: Path, name: str) -> Run:
+    """A model; with the record of its fit, if that is beside it."""
     from secret_rl.credit import Secret
 
     secret = Secret.load(path, device="cpu")
@@ -131,11 +127,11 @@ def _picture(path: Path) -> bytes:
     return content
 
 
-def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
-            found |= _flat(value, f"{before}{name}.")
+            flat |= _flat(value, f"{prefix}{name}.")
         else:
-            found[f"{before}{name}"] = value
-    return found
+            flat[f"{prefix}{name}"] = value
+    return flat

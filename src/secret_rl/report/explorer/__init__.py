@@ -1,5 +1,5 @@
-"""The credit explorer: trajectories, their rewards and who earned them, as one HTML file that needs nothing else."""
+"""The credit explorer: trajectories, their rewards and the steps that earned them, as one self-contained HTML file."""
 
-from secret_rl.report.explorer.making import Explored, explore
+from secret_rl.report.explorer.build import Explored, explore
 
 __all__ = ["Explored", "explore"]

@@ -23,7 +23,7 @@ const brief = (number) => signed(Number(number.toPrecision(3)));
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// Shapes say what colours say, for those who do not see them apart.
+// Shapes repeat what colours say, for readers who cannot tell the colours apart.
 const SHAPES = {
   up: (x, y, r) => `M${x - r} ${y + r * 0.8}L${x + r} ${y + r * 0.8}L${x} ${y - r}Z`,
   down: (x, y, r) => `M${x - r} ${y - r * 0.8}L${x + r} ${y - r * 0.8}L${x} ${y + r}Z`,
@@ -41,7 +41,7 @@ async function readData() {
   return JSON.parse(await new Response(stream).text());
 }
 
-// What is asked of an entry again and again, worked out once.
+// Lookups of an entry, computed once.
 function prepare(entry, signs) {
   entry.rewardAt = new Map(entry.rewards);
   entry.predictedSigns = entry.predicted.map((number) => signs[number]);
@@ -59,7 +59,7 @@ function prepare(entry, signs) {
   return entry;
 }
 
-// What each step is given: of one reward, or of all rows of a trajectory.
+// Attention of each step: of one reward, or of all rows of a trajectory.
 function shares(entry, row) {
   const total = new Map();
   for (const one of row ? [row] : entry.attention.filter((each) => each.kind === "right")) {

@@ -1,4 +1,4 @@
-// The page: what is chosen, and what follows from it.
+// The page: the selected trajectory, step and reward, and the controls.
 
 class Explorer {
   constructor(data) {
@@ -193,7 +193,7 @@ class Explorer {
       rows.push(["Shaped", brief(reward + entry.shaping[step])]);
     }
     for (const name of entry.truthAt.get(step) || []) rows.push(["True event", el("span", { class: "truth" }, `◆ ${name}`)]);
-    for (const [name, told] of Object.entries(entry.known)) rows.push([name, told.texts[told.at[step]]]);
+    for (const [name, value] of Object.entries(entry.known)) rows.push([name, value.texts[value.at[step]]]);
     box.replaceChildren(el("h3", {}, `Step ${this.count} of ${entry.steps}`),
       el("dl", {}, rows.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
   }

@@ -1,4 +1,4 @@
-// Strips over the steps of a trajectory: who earned the chosen reward, rewards, predictions, truth, shaping.
+// Strips over the steps of a trajectory: which steps earned the chosen reward, rewards, predictions, truth, shaping.
 
 const THICKEST = 16; // of an arc that stands for a whole reward, in pixels
 const LEAST_ARC = 0.01;
@@ -98,7 +98,7 @@ class Timeline {
     });
   }
 
-  // Radius of so many marks: small where they would lie on each other.
+  // Radius of a mark: small where marks would overlap.
   radius(count) {
     return count * 9 > this.width ? 2.5 : 5.5;
   }
@@ -124,7 +124,7 @@ class Timeline {
     });
   }
 
-  // A thing to click or press: only where there is attention to show.
+  // A mark to click or press, only where there is attention to show.
   mark(step, row, label, top, height, ...drawing) {
     if (!row) return svg("g", {}, drawing);
     const choose = (event) => {

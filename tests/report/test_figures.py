@@ -1,0 +1,198 @@
+"""Figures: real files that show the aggregated curves, in styles that every reader can tell apart."""
+
+import subprocess
+import sys
+from itertools import combinations
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex, to_rgb
+from PIL import Image
+
+from secret_rl import report
+from secret_rl.evaluation import Bootstrap, LearningCurves, aggregate
+from secret_rl.report import figures, plot_concentration, plot_learning_curves, plot_training, save_figure
+from secret_rl.report.figures import condition_styles, svg_of
+
+QUICK = Bootstrap(draws=100, seed=3)
+OURS = ["none", "paper", "cumulative", "value", "pending", "OnlineCredit", "oracle"]
+
+
+def curves(*names, episodes=60, seed=0):
+    rng = np.random.default_rng(seed)
+    growth = np.linspace(0, 1, episodes)
+    return LearningCurves({n: growth * i + rng.normal(0, 0.2, (4, 3, episodes)) for i, n in enumerate(names, 1)})
+
+
+def lines_of(axes):
+    return {line.get_label(): line for line in axes.get_lines()}
+
+
+@pytest.mark.parametrize("statistic", ["mean", "iqm"])
+def test_lines_and_bands_are_the_aggregated_curves(statistic):
+    data = curves("pending", "none", "mine")
+    how = {"window": 5, "points": 20, "statistic": statistic, "bootstrap": QUICK}
+    (axes,) = plot_learning_curves(data, xlabel="steps", ylabel="goal rate", **how).axes
+    lines = lines_of(axes)
+    assert list(lines) == ["none", "pending", "mine"] and len(axes.collections) == 3
+    for (name, line), band in zip(lines.items(), axes.collections, strict=True):
+        expected = aggregate(data[name], **how)
+        np.testing.assert_array_equal(line.get_xdata(), expected.episodes)
+        np.testing.assert_allclose(line.get_ydata(), expected.value)
+        corners = band.get_paths()[0].vertices
+        for episode, low, high in zip(expected.episodes, expected.low, expected.high, strict=True):
+            heights = corners[corners[:, 0] == episode, 1]
+            assert (heights.min(), heights.max()) == pytest.approx((low, high))
+        assert to_hex(band.get_facecolor()[0][:3]) == to_hex(line.get_color())
+    assert axes.get_xlim() == (0, 60) and (axes.get_xlabel(), axes.get_ylabel()) == ("steps", "goal rate")
+
+
+def test_panels_share_styles_and_a_legend():
+    panels = {"one": curves("mine", "none"), "two": curves("other", "pending", "mine"), "three": curves("none")}
+    panels["four"] = curves("yours", "none", episodes=30)
+    figure = plot_learning_curves(panels, bootstrap=QUICK, columns=3)
+    assert [axes.get_title() for axes in figure.axes] == list(panels)
+    styles = {}
+    for axes, data in zip(figure.axes, panels.values(), strict=True):
+        assert set(lines_of(axes)) == set(data.names)
+        for name, line in lines_of(axes).items():
+            style = to_hex(line.get_color()), str(line.get_linestyle())
+            assert styles.setdefault(name, style) == style
+    assert len(set(styles.values())) == len(styles) == 5
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["none", "pending", "mine", "other", "yours"]
+    for text, handle in zip(legend.get_texts(), legend.get_lines(), strict=True):
+        assert to_hex(handle.get_color()) == styles[text.get_text()][0]
+    assert [bool(axes.get_ylabel()) for axes in figure.axes] == [True, False, False, True]
+
+
+def test_known_conditions_always_look_the_same_and_all_look_different():
+    whole = condition_styles(OURS)
+    assert list(condition_styles(reversed(OURS)).items()) == list(whole.items())
+    for name, alias in zip([*OURS, "none"], [*OURS[:5], "online_credit", "oracle", "No shaping"], strict=True):
+        assert condition_styles(["something", alias, "else"])[alias] == whole[name]
+    names = [*OURS, *(f"n={n}" for n in range(18)), "Online"]  # an alias of a condition that is there, too
+    assert len(set(condition_styles(names).values())) == len(names)
+    for ours in (["none", "pending"], ["none", "value", "oracle"]):  # others get the colours that are left
+        mixed = condition_styles([*ours, *"abcde"[: 7 - len(ours)]])
+        assert len({style.color for style in mixed.values()}) == 7
+    assert len(condition_styles(f"n={n}" for n in range(60))) == 60
+
+
+# Machado, Oliveira and Fernandes (2009), full severity, on linear RGB.
+BLINDNESS = {
+    "none": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+def lab(color, kind):
+    """CIE L*a*b* of a colour as a reader of some kind sees it."""
+    rgb = np.array(to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.array(BLINDNESS[kind]) @ linear, 0, 1)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = np.cbrt(np.maximum(to_xyz @ seen / [0.9505, 1.0, 1.089], 1e-4))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+def test_colour_blind_readers_can_tell_conditions_apart(kind):
+    styles = condition_styles(OURS)
+    for one, other in combinations(OURS, 2):
+        apart = np.linalg.norm(lab(styles[one].color, kind) - lab(styles[other].color, kind))
+        assert apart > 12 or styles[one].dashes != styles[other].dashes, (one, other, apart)
+        assert apart > 6, (one, other, apart)
+    for style in styles.values():
+        assert np.linalg.norm(lab(style.color, kind) - lab("white", kind)) > 25
+
+
+def test_files_are_real_pictures_and_reproducible(tmp_path):
+    names = ["none", "pending", "n < 100"]
+    saved = [
+        save_figure(plot_learning_curves(curves(*names), bootstrap=QUICK), tmp_path / name)
+        for name in ("new/a.png", "new/w=0.5")
+    ]
+    assert [[path.name for path in pair] for pair in saved] == [["a.png", "a.svg"], ["w=0.5.png", "w=0.5.svg"]]
+    assert len(list((tmp_path / "new").iterdir())) == 4
+    assert all(one.read_bytes() == other.read_bytes() for one, other in zip(*saved, strict=True))
+    with Image.open(saved[0][0]) as picture:
+        assert picture.format == "PNG" and min(picture.size) > 300
+        drawn = {tuple(pixel) for pixel in np.asarray(picture.convert("RGB")).reshape(-1, 3)}
+    for style in condition_styles(names).values():
+        assert tuple(round(255 * part) for part in to_rgb(style.color)) in drawn
+    text = " ".join(ElementTree.parse(saved[0][1]).getroot().itertext())
+    assert all(word in text for word in (*names, "episodes", "discounted return"))
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    figure = plot_learning_curves(curves("none"), bootstrap=QUICK)
+
+    def fail(target, **_):
+        target.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(figure, "savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_figure(figure, tmp_path / "curves")
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_input_is_refused():
+    for data, how, message in (
+        ({}, {}, "no learning curves to draw: pass LearningCurves, or"),
+        (curves("none"), {"columns": 0}, "columns must be at least 1, got 0"),
+        (curves("none"), {"window": 61}, r"window must lie in \[1, 60\]"),
+        (curves("none"), {"spacing": [1, 2]}, "2 steps for curves of 60 points"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plot_learning_curves(data, **how)
+
+
+def test_bars_are_the_attention_by_distance(tmp_path):
+    peaked, nothing = {-1: 0.1, 0: 0.7, 1: 0.05}, dict.fromkeys(range(-1, 2), 0.0)
+    figure = plot_concentration({"8x8": peaked, "$12x12": nothing}, xlabel="steps from the nearest switch")
+    one, other = figure.axes
+    assert {round(bar.get_x() + bar.get_width() / 2): bar.get_height() for bar in one.patches} == peaked
+    assert one.get_ylim() == other.get_ylim(), "panels can be compared"
+    assert [text.get_text() for text in other.texts] == ["no reward\npredicted correctly"] and not one.texts
+    _, svg = save_figure(figure, tmp_path / "c")
+    assert "$12x12" in svg.read_text()
+    with pytest.raises(ValueError, match="no concentration to draw"):
+        plot_concentration({})
+
+
+def test_training_curves_and_their_inline_svg():
+    gains = (0.1, 0.6, None)
+    curve = [
+        {"step": s, "loss": 2 / s, "validation_loss": 3 / s, "gain": g} for s, g in zip((1, 2, 3), gains, strict=True)
+    ]
+    loss, gain = plot_training({"run": curve}).axes
+    assert [line.get_xdata().tolist() for line in (*loss.lines, *gain.lines)] == [[1, 2, 3]] * 3
+    drawn = [line.get_ydata() for line in (*loss.lines, *gain.lines)]
+    np.testing.assert_allclose(drawn, [[2, 1, 2 / 3], [3, 1.5, 1], [0.1, 0.6, np.nan]])
+    loss, gain = plot_training({"one": curve, "two": curve}).axes
+    assert [line.get_label() for line in loss.lines] == ["one", "two"] and len(gain.lines) == 2
+    assert loss.lines[0].get_color() != loss.lines[1].get_color()
+    with pytest.raises(ValueError, match="no training curve to draw"):
+        plot_training({"run": []})
+    svg = svg_of(plot_training({"<b>": curve}))
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    assert "#000000" not in svg and "currentColor" in svg and 'id="figure_1"' not in svg and "<b>" not in svg
+
+
+def test_names_are_found_on_first_use_and_imports_are_light():
+    assert all(callable(getattr(report, name)) for name in report.__all__)
+    with pytest.raises(AttributeError, match="nothing_here"):
+        _ = report.nothing_here
+    for module, heavy in (
+        (figures.__name__, {"matplotlib.pyplot", "torch"}),
+        ("secret_rl.report.record", {"matplotlib", "PIL", "torch", "jinja2"}),
+        ("secret_rl.evaluation", {"torch", "scipy", "matplotlib", "pandas"}),
+    ):
+        code = f"import sys, {module}; print({heavy} & set(sys.modules))"
+        out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+        assert out.strip() == "set()", module
