@@ -14,11 +14,11 @@ import torch
 
 import secret_rl as srl
 from paper import records
+from paper.batched_dqn import DqnCurves, DqnOptions, dqn_many
 from paper.credit_runs import RESULTS, Cell, fitted
 from paper.transfer_runs import CURVES, HELD_OUT_LAYOUTS, adapted_to, best_return_of
-from secret_rl.agents.dqn import DqnCurves, DqnOptions, dqn_many
 from secret_rl.envs import TRIGGERS_ID
-from secret_rl.envs.tabular import TabularModel
+from secret_rl.envs.tabular import TabularModel, TabularShaping
 from secret_rl.evaluation import LearningCurves, compare
 from secret_rl.views import CenteredView
 
@@ -118,7 +118,8 @@ def run(result: DeepResult, command: str, device: str = "auto") -> Path:
 
 @dataclass(frozen=True)
 class _Prepared:
-    models: list[TabularModel]  # conditions x mazes
+    models: list[TabularModel]  # conditions x mazes, like those that follow
+    shapings: list[TabularShaping]
     options: list[DqnOptions]
     initial: list[Any]
     optimal: np.ndarray  # (mazes,)
@@ -128,30 +129,32 @@ class _Prepared:
 def _prepare(panel: Deep, device: str) -> _Prepared:
     """Every condition in every maze as a task, with its potential."""
     secrets = [fitted(panel.source, seed, device) for seed in range(panel.models)]
-    tasks: dict[str, list[TabularModel]] = {condition.label: [] for condition in panel.conditions}
+    models: list[TabularModel] = []
+    shapings: dict[str, list[TabularShaping]] = {condition.label: [] for condition in panel.conditions}
     successes = []
     for maze in range(panel.mazes):
         options = panel.env(panel.layout(maze))
         data = target_data(panel, maze)
         successes.append(float(data.successful.mean()))
         potentials = Potentials(panel, maze, data, secrets[maze % len(secrets)])
+        env = gym.make(TRIGGERS_ID, **options)
+        models.append(env.unwrapped.tabular())  # type: ignore[attr-defined]
         for condition in panel.conditions:
-            env = gym.make(TRIGGERS_ID, **options)
             potential = potentials.of(condition)
             discount = DqnOptions(**condition.options).discount
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
                 shaped = srl.PotentialShaping(env, potential or srl.NoPotential(), discount)
-            tasks[condition.label].append(shaped.tabular())
+            shapings[condition.label].append(TabularShaping.of(models[-1], **shaped.tabular_shaping(models[-1])))
     weights = None
     if any(condition.transferred for condition in panel.conditions):
         weights = _source_agents(panel, device)
-    plain = next(iter(tasks.values()))
     return _Prepared(
-        [model for models in tasks.values() for model in models],
+        models * len(shapings),
+        [shaping for column in shapings.values() for shaping in column],
         [DqnOptions(**c.options) for c in panel.conditions for _ in range(panel.mazes)],
         [weights if c.transferred else None for c in panel.conditions for _ in range(panel.mazes)],
-        np.array([best_return_of(model) for model in plain]),
+        np.array([best_return_of(model) for model in models]),
         {
             "successful_target_trajectories": float(np.mean(successes)),
             "mazes_without_success": sum(share == 0 for share in successes),
@@ -222,6 +225,7 @@ def _learn_batched(panels: Sequence[Deep], device: str) -> list[tuple[LearningCu
     joined: DqnCurves = dqn_many(
         [model for part in prepared for model in part.models], panels[0].seeds, panels[0].steps,
         [options for part in prepared for options in part.options],
+        shapings=[shaping for part in prepared for shaping in part.shapings],
         initial=[weights for part in prepared for weights in part.initial], test_every=TEST_EVERY, device=device,
     )  # fmt: skip
     on_gpu = torch.cuda.is_available() and device in ("auto", "cuda")

@@ -84,7 +84,7 @@ def _tabular(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     env, agent = gym.make(TRIGGERS_ID, **panel.env(maze)), srl.QLearning(discount=DISCOUNT, seed=seed)
     if online is None:
-        curve = agent.learn(env, panel.length, progress=False)
+        curve = agent.learn(env, panel.length, progress=False).curve
     else:
         curve = srl.learn_online(env, panel.length, agent=agent, online=online, progress=False).curve
     return curve.returns, np.arange(1, panel.length + 1)

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 import secret_rl as srl
+from paper.batched_dqn import DqnOptions
 from paper.credit_runs import fitted
 from paper.deep_runs import TEST_EVERY, Deep, Potentials, target_data
-from secret_rl.agents.dqn import DqnOptions
 from secret_rl.agents.sb3 import SmallConvolutions, paper_dqn
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.processes import worker_pool

@@ -15,7 +15,7 @@ from paper import credit_runs, records
 from paper.credit_runs import METHOD, RESULTS, Cell, fitted, machine
 from secret_rl.agents import learn_many
 from secret_rl.envs import TRIGGERS_ID
-from secret_rl.envs.tabular import TabularModel, best_return
+from secret_rl.envs.tabular import TabularModel, TabularShaping, best_return
 from secret_rl.evaluation import LearningCurves, compare
 from secret_rl.progress import progress_bar
 from secret_rl.shaping import PotentialRangeWarning
@@ -122,9 +122,10 @@ def _learn(panel: Transfer) -> tuple[LearningCurves, dict[str, Any]]:
                 adapted = adapted_to(kind, HELD_OUT_LAYOUTS + maze, secrets[maze % len(secrets)], data)
             for number, secret in enumerate(secrets):
                 potentials = _potentials(panel, data, secret, adapted)
-                models = [_shaped(env, plain, potential) for potential in potentials.values()]
+                shapings = [_shaping(env, plain, potential) for potential in potentials.values()]
                 seeds = range(number, panel.seeds, len(secrets))
-                for name, curve in zip(potentials, learn_many(models, seeds, panel.episodes), strict=True):
+                learned, _ = learn_many([plain] * len(shapings), seeds, panel.episodes, shapings)
+                for name, curve in zip(potentials, learned, strict=True):
                     returns[name][maze, seeds] = curve
     estimated = [name for name in panel.conditions if name not in ("none", "OnlineCredit")]
     curves = LearningCurves(
@@ -194,13 +195,12 @@ def _potentials(
     return found
 
 
-def _shaped(env: gym.Env[Any, Any], plain: TabularModel, potential: Any) -> TabularModel:
+def _shaping(env: gym.Env[Any, Any], plain: TabularModel, potential: Any) -> TabularShaping | None:
     if potential is None:
-        return plain
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PotentialRangeWarning)  # of potentials as they are estimated: the curves tell
-        model: TabularModel = srl.PotentialShaping(env, potential, DISCOUNT).tabular()
-    return model
+        return TabularShaping.of(plain, **srl.PotentialShaping(env, potential, DISCOUNT).tabular_shaping(plain))
 
 
 def _about(secret: srl.Secret) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def test_demo_leaves_a_model_curves_and_a_verdict(tmp_path, capsys, monkeypatch)
         "none": env,
         "OnlineCredit": srl.PotentialShaping(env, srl.OnlineCredit(secret), discount=0.99),
     }.items():
-        np.testing.assert_array_equal(curves[name][0, 1], srl.QLearning(seed=1).learn(task, 50).returns)
+        np.testing.assert_array_equal(curves[name][0, 1], srl.QLearning(seed=1).learn(task, 50).curve.returns)
     assert len(pandas.read_csv(tmp_path / "curves.csv")) > 0
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
@@ -228,12 +228,12 @@ def test_potential_and_learn_are_the_library_calls(tmp_path, capsys, monkeypatch
         "potential": srl.PotentialShaping(env, pending, discount=0.95),
         "OnlineCredit": srl.PotentialShaping(env, srl.OnlineCredit(secret), discount=0.95),
     }.items():
-        learned = srl.QLearning(seed=1, discount=0.95).learn(shaped, 60)
+        learned = srl.QLearning(seed=1, discount=0.95).learn(shaped, 60).curve
         np.testing.assert_array_equal(curves[name][0, 1], learned.returns)
     learning[learning.index("learned")] = "repeating"
     assert main([*learning, "--credit", "m.safetensors", "--repeat"]) == 0
     repeating = srl.PotentialShaping(env, srl.OnlineCredit(secret, repeat=True), discount=0.95)
-    learned = srl.QLearning(seed=1, discount=0.95).learn(repeating, 60)
+    learned = srl.QLearning(seed=1, discount=0.95).learn(repeating, 60).curve
     curves = LearningCurves.load("repeating/curves.safetensors")
     np.testing.assert_array_equal(curves["OnlineCredit"][0, 1], learned.returns)
     capsys.readouterr()

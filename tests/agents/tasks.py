@@ -7,17 +7,19 @@ from secret_rl.envs.tabular import TabularModel
 
 
 class ModelEnv(gym.Env):
-    """A model as an environment to step: it does not offer its arrays."""
+    """A model as an environment to step; with ``arrays``, it offers them."""
 
-    def __init__(self, model, start_action=0):
+    def __init__(self, model, start_action=0, arrays=False):
         self.model = model
         self.observation_space = gym.spaces.Discrete(len(model.next_states))
         self.action_space = gym.spaces.Discrete(model.next_states.shape[1], start=start_action)
+        if arrays:
+            self.tabular = lambda: model
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.here, self.steps = self.model.start, 0
-        return self.here, {}
+        return self.here, {"state": self.here}
 
     def step(self, action):
         pair = self.here, action - self.action_space.start
@@ -25,27 +27,30 @@ class ModelEnv(gym.Env):
         self.steps += 1
         terminated = bool(self.model.terminated[pair])
         truncated = not terminated and self.steps == self.model.max_steps
-        return self.here, self.model.rewards[pair], terminated, truncated, {}
+        return self.here, self.model.rewards[pair], terminated, truncated, {"state": self.here}
 
 
 class Shaping(gym.Wrapper):
-    """Adds discount * Phi' - Phi; Phi is a table of states and a sum of what (state, action) pairs earn over time."""
+    """Adds discount * Phi' - Phi; Phi is a table of states and a sum of what (state, action) pairs earn."""
 
-    def __init__(self, env, potential, earns, cap, discount, keep, scale=1.0):
+    def __init__(self, env, potential, earns, cap, discount, keep, scale=1.0, once=False):
         super().__init__(env)
-        self.potential, self.earns, self.cap, self.scale = potential, earns, cap, scale
+        self.potential, self.earns, self.cap, self.scale, self.once = potential, earns, cap, scale, once
         self.shaping_discount, self.keep = discount, keep
 
     def reset(self, **kwargs):
         observation, info = self.env.reset(**kwargs)
-        self.state, self.earned, self.time = info["state"], 0.0, 0
+        self.state, self.earned, self.paid = info["state"], 0.0, set()
         self.phi = self.scale * self.potential(self.state)
         return observation, info
 
     def step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self.earned += self.earns(self.state, action, self.time)
-        self.state, self.time = info["state"], self.time + 1
+        pair = self.state, int(action)
+        if not (self.once and pair in self.paid):
+            self.earned += self.earns(*pair)
+        self.paid.add(pair)
+        self.state = info["state"]
         phi = self.scale * (self.potential(self.state) + min(self.cap, self.earned))
         if terminated or (truncated and not self.keep):
             phi = 0.0
@@ -54,19 +59,18 @@ class Shaping(gym.Wrapper):
         info = {**info, "env_reward": reward, "shaping_reward": shaping}
         return observation, reward + shaping, terminated, truncated, info
 
-    def tabular(self):
-        model = self.env.get_wrapper_attr("tabular")()
+    def tabular_shaping(self, model):
         states, actions = model.next_states.shape
-        times = range(model.max_steps)
-        return model._replace(
-            potential=np.array([self.potential(s) for s in model.states]),
-            pairs=np.arange(states * actions, dtype=np.int32).reshape(states, actions),
-            credit=np.array([[self.earns(s, a, t) for t in times] for s in model.states for a in range(actions)]),
-            cap=self.cap,
-            discount=self.shaping_discount,
-            keep_on_truncation=self.keep,
-            scale=self.scale,
-        )
+        return {
+            "potential": [self.potential(s) for s in model.states.tolist()],
+            "pairs": np.arange(states * actions).reshape(states, actions),
+            "credit": [self.earns(s, a) for s in model.states.tolist() for a in range(actions)],
+            "cap": self.cap,
+            "discount": self.shaping_discount,
+            "keep_on_truncation": self.keep,
+            "scale": self.scale,
+            "once": self.once,
+        }
 
 
 def random_model(seed, states=6, actions=3, max_steps=15, rewarded=0.4):
@@ -91,10 +95,9 @@ def optimal_values(model, discount):
     return values
 
 
-def reachable(model):
-    """States that can be met from the start and left again."""
-    found = [model.start]
-    for state in found:
-        onward = model.next_states[state][~model.terminated[state]]
-        found += [s for s in dict.fromkeys(onward.tolist()) if s not in found]
-    return np.array(found)
+def met_within(model, steps):
+    """States in which an episode of so many steps takes a step."""
+    met = {model.start}
+    for _ in range(steps - 1):
+        met |= {int(s) for state in met for s in model.next_states[state][~model.terminated[state]]}
+    return np.array(sorted(met))

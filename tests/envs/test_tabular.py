@@ -1,6 +1,7 @@
 """Tasks as arrays: the same as stepping the environment, and errors where arrays do not fit together."""
 
 from itertools import product
+from types import MappingProxyType
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import secret_rl  # noqa: F401  registers the environments
-from secret_rl.envs.tabular import TabularModel, best_return, check, model_of
+from secret_rl.envs.tabular import TabularModel, TabularShaping, best_return, check_model, check_shaping, tabular_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersOptions
 from secret_rl.testing.strategies import triggers_options
 from secret_rl.views import CropView, ViewObservation
@@ -60,7 +61,6 @@ def test_states_are_distinct_reachable_and_stay_where_the_episode_is_over(option
     ended = np.flatnonzero(prizes_left == 0)
     assert len(ended) > 0 and model.terminated[ended].all()
     assert (model.next_states[ended] == ended[:, None]).all() and not model.rewards[ended].any()
-    assert not model.potential.any() and not model.credit.any() and model.discount is None and model.cap == np.inf
 
 
 def test_a_table_needs_one_maze_and_must_fit_in_memory():
@@ -68,45 +68,47 @@ def test_a_table_needs_one_maze_and_must_fit_in_memory():
         TriggersEnv().tabular()
     with pytest.raises(OverflowError, match=r"up to 70,368,744,177,664 states .* fewer triggers"):
         TriggersEnv(size=64, triggers=30, prizes=4, layout_seed=0).tabular()
-    long = TriggersEnv(layout_seed=0, max_steps=10**12).tabular()
-    assert long.credit.shape == (1, 10**12)  # without memory for it
 
 
-def test_only_wrappers_that_change_nothing_are_looked_through():
+class Shaping(gym.Wrapper):
+    """A wrapper that gives its shaping as arrays."""
+
+    shaping = MappingProxyType({"discount": 0.9, "scale": 2.0})
+
+    def tabular_shaping(self, model):
+        if self.shaping is None:
+            raise AttributeError("no arrays")
+        return {**self.shaping, "potential": np.ones(len(model.states))}
+
+
+class NoArrays(Shaping):
+    shaping = None
+
+
+def test_wrappers_that_change_nothing_and_those_that_shape_are_looked_through():
     env = gym.make(ID, layout_seed=1)
     assert isinstance(env, gym.Wrapper)
-    model = model_of(env)
+    model, shaping = tabular_of(env)
     np.testing.assert_array_equal(model.next_states, env.unwrapped.tabular().next_states)
+    assert shaping is None
+    _, shaping = tabular_of(Shaping(env))
+    assert (shaping.discount, shaping.scale, shaping.cap) == (0.9, 2.0, np.inf)
+    assert (shaping.potential == 1).all() and shaping.pairs.shape == model.next_states.shape
+    assert not shaping.credit.any() and shaping.keep_on_truncation and not shaping.once
     for wrapper in (
         lambda e: TimeLimit(e, 5),
         lambda e: TransformReward(e, lambda r: 2 * r),
         RecordEpisodeStatistics,
         lambda e: ViewObservation(e, CropView(1)),
+        lambda e: Shaping(TimeLimit(e, 5)),  # what lies under it may change the task, too
+        lambda e: Shaping(Shaping(e)),
+        NoArrays,
     ):
-        assert model_of(wrapper(env)) is None
-    assert model_of(gym.make("CartPole-v1")) is None
-    assert model_of(TriggersEnv(size=64, triggers=30, prizes=4, layout_seed=0)) is None  # too many states: step it
+        assert tabular_of(wrapper(env)) is None
+    assert tabular_of(gym.make("CartPole-v1")) is None
+    assert tabular_of(TriggersEnv(size=64, triggers=30, prizes=4, layout_seed=0)) is None  # too many states: step it
     with pytest.raises(ValueError, match="set layout_seed"):
-        model_of(gym.make(ID))
-
-
-class Offering(gym.Wrapper):
-    """A wrapper that knows of tables."""
-
-    def tabular(self):
-        return self.env.get_wrapper_attr("tabular")()._replace(potential=np.ones(3))
-
-
-class Refusing(gym.Wrapper):
-    def tabular(self):
-        raise AttributeError("no table")
-
-
-def test_wrappers_that_know_of_tables_are_asked():
-    env = gym.make(ID, layout_seed=1)
-    assert model_of(Offering(env)).potential.tolist() == [1, 1, 1]
-    assert model_of(Refusing(env)) is None
-    assert model_of(Offering(TimeLimit(env, 5))) is None  # what lies under it may change the task, too
+        tabular_of(gym.make(ID))
 
 
 def small(**changes):
@@ -121,32 +123,41 @@ def small(**changes):
         ({"next_states": np.array([[0, 2], [1, 1]])}, "next_states must lie from 0 to 1, got 2"),
         ({"next_states": np.array([[0, -1], [1, 1]])}, "next_states must lie from 0 to 1, got -1"),
         ({"rewards": np.zeros((2, 3))}, r"rewards must have shape \(2, 2\).* got shape \(2, 3\)"),
-        ({"rewards": np.array([[0, 1], [np.nan, 0]])}, r"rewards must be finite numbers, got nan at \(1, 0\)"),
-        ({"potential": np.zeros(3)}, r"potential must have shape \(2,\)"),
-        ({"potential": np.array([0, np.inf])}, r"potential must be finite numbers, got inf at \(1,\)"),
-        ({"credit": np.zeros((1, 4))}, r"credit must have shape .* = \(rows, 3\), got shape \(1, 4\)"),
-        ({"pairs": np.array([[0, 1], [0, 0]])}, "pairs must lie from 0 to 0, got 1"),
+        ({"rewards": np.array([[0, 1], [np.nan, 0]])}, r"rewards must be finite, got nan at \(1, 0\)"),
         ({"start": 2}, "start must lie from 0 to 1, got 2"),
         ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
-        ({"cap": float("nan")}, "cap must be 0 or more"),
-        ({"scale": float("inf")}, "scale must be a finite number, got inf"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(changes, message):
-    check(small())
+    check_model(small())
     with pytest.raises(ValueError, match=message):
-        check(small(**changes))
+        check_model(small(**changes))
+    with pytest.raises(ValueError, match=message):
+        TabularModel.of(**small(**changes)._asdict())
 
 
-def test_building_checks_too():
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"potential": np.zeros(3)}, r"potential must have shape \(2,\)"),
+        ({"potential": np.array([0, np.inf])}, r"potential must be finite, got inf at \(1,\)"),
+        ({"credit": np.zeros((1, 4))}, r"credit must have shape \(rows,\), got shape \(1, 4\)"),
+        ({"pairs": np.array([[0, 1], [0, 0]])}, "pairs must lie from 0 to 0, got 1"),
+        ({"cap": float("nan")}, "cap must be 0 or more"),
+        ({"scale": float("inf")}, "scale must be finite, got inf"),
+    ],
+)
+def test_shapings_that_do_not_fit_are_refused(changes, message):
+    shaping = TabularShaping.of(small(), 0.9)
+    with pytest.raises(ValueError, match=message):
+        check_shaping(shaping._replace(**changes), small())
+    with pytest.raises(ValueError, match=message):
+        TabularShaping.of(small(), 0.9, **changes)
+
+
+def test_states_are_whole_numbers():
     with pytest.raises(TypeError, match="next_states must be integers, got float64"):
         TabularModel.of([[0.0]], [[0]], [[False]], start=0, max_steps=1)
-    with pytest.raises(ValueError, match="shape"):
-        TabularModel.of([0, 0], [0, 0], [False, False], start=0, max_steps=1)
-    with pytest.raises(ValueError, match=r"under 2\*\*31"):
-        TabularModel.of([[2**31]], [[0]], [[False]], start=0, max_steps=1)
-    with pytest.raises(ValueError, match="max_steps"):
-        TabularModel.of([[0]], [[0]], [[False]], start=0, max_steps=0)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.floats(0.1, 1))

@@ -60,7 +60,7 @@ def test_nothing_is_accepted_where_there_is_nothing_to_learn(env, reason):
     [refit] = learned.history
     assert not refit.accepted and re.search(reason, refit.reason)
     assert isinstance(learned.potential, srl.NoPotential) and online.present is None and online.secret is None
-    unshaped = RANDOM.learn(env, 110)
+    unshaped = RANDOM.learn(env, 110).curve
     np.testing.assert_array_equal(learned.curve.returns, unshaped.returns)
 
 
@@ -230,7 +230,7 @@ def test_the_same_seeds_give_the_same_and_without_refits_it_is_plain_q_learning(
         learn_online(env, 80, agent=srl.QLearning(seed=3), online=OnlineSecret("value", first=20)) for _ in range(2)
     )
     np.testing.assert_array_equal(one.curve.returns, other.curve.returns)
-    plain = srl.QLearning(seed=3).learn(env, 80)
+    plain = srl.QLearning(seed=3).learn(env, 80).curve
     assert not np.array_equal(one.curve.returns, plain.returns)
     never = learn_online(env, 80, agent=srl.QLearning(seed=3), online=OnlineSecret(first=1000))
     np.testing.assert_array_equal(never.curve.returns, plain.returns)

@@ -9,8 +9,7 @@ from paper.credit_runs import Cell, Mazes
 from paper.deep_runs import Condition, Deep, DeepResult
 from tests.quick import quick_fits
 
-from paper import credit_runs, deep_in_domain, deep_inverted, deep_runs, deep_sb3, transfer_runs
-from secret_rl.agents.dqn import many
+from paper import batched_dqn, credit_runs, deep_in_domain, deep_inverted, deep_runs, deep_sb3, transfer_runs
 from secret_rl.envs.tabular import best_return
 from secret_rl.evaluation import LearningCurves
 
@@ -30,7 +29,7 @@ CONDITIONS = (
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     quick_fits(monkeypatch)
-    monkeypatch.setattr(many, "_FITTING", 3)
+    monkeypatch.setattr(batched_dqn, "_FITTING", 3)
     monkeypatch.setattr(deep_runs, "TEST_EVERY", 40)
     monkeypatch.setattr(credit_runs, "DATA", tmp_path / "data")
     monkeypatch.setattr(credit_runs, "MODELS", tmp_path / "models")
@@ -67,17 +66,15 @@ def test_every_condition_is_learned_told_and_not_run_twice(tiny, monkeypatch):
 def test_tasks_carry_the_potentials_of_their_condition(tiny):
     panel = tiny.panels[0]
     prepared = deep_runs._prepare(panel, "cpu")
-    by_condition = dict(
-        zip((c.label for c in CONDITIONS), np.array(prepared.models, object).reshape(7, 2, -1), strict=True)
-    )
-    models = {label: [type(prepared.models[0])(*row) for row in rows] for label, rows in by_condition.items()}
+    shapings = {c.label: prepared.shapings[2 * i : 2 * i + 2] for i, c in enumerate(CONDITIONS)}
+    assert len(prepared.models) == len(prepared.shapings) == 2 * len(CONDITIONS)
     for maze in range(2):
-        plain = models["from scratch"][maze]
-        assert not plain.potential.any() and not plain.credit.any()
-        assert models["OnlineCredit"][maze].cap == pytest.approx(0.95)
-        np.testing.assert_array_equal(plain.next_states, models["paper"][maze].next_states)
-        assert prepared.optimal[maze] == best_return(plain, 0.99)
-    assert any(model.potential.any() for model in models["learned"] + models["start"])
+        none = shapings["from scratch"][maze]
+        assert not none.potential.any() and not none.credit.any()
+        assert shapings["OnlineCredit"][maze].cap == pytest.approx(0.95)
+        assert all(prepared.models[2 * i + maze] is prepared.models[maze] for i in range(len(CONDITIONS)))
+        assert prepared.optimal[maze] == best_return(prepared.models[maze], 0.99)
+    assert any(shaping.potential.any() for shaping in shapings["learned"] + shapings["start"])
     transferred = [weights is not None for weights in prepared.initial]
     assert transferred == [condition.transferred for condition in CONDITIONS for _ in range(2)]
     assert [options.priority for options in prepared.options] == [0.0] * 8 + [0.25] * 2 + [0.0] * 4

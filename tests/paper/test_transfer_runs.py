@@ -63,7 +63,7 @@ def test_each_condition_is_the_library_calls_and_nothing_is_run_twice(tiny, monk
     pending = srl.estimate_potential(data, adapted.attribute(data))
     expected["pending, adapted"] = srl.PotentialShaping(env, pending, 0.99)
     for name, task in expected.items():
-        learned = srl.QLearning(seed=1).learn(task, 30).returns
+        learned = srl.QLearning(seed=1).learn(task, 30).curve.returns
         np.testing.assert_array_equal(curves[name][1, 1], learned, err_msg=name)
     assert 0 < curves.optimal[1] <= 1
 
@@ -100,7 +100,8 @@ def test_credit_may_see_less_than_is_observed(tiny):
     expected = transfer_runs._potentials(cropped, seen, secret, None)
     assert found["pending"].values == expected["pending"].values
     env = gym.make("secret_rl/Triggers-v0", **whole.options(1))
-    learned = srl.PotentialShaping(env, found[LEARNED], 0.99).tabular().potential
+    shaped = srl.PotentialShaping(env, found[LEARNED], 0.99)
+    learned = shaped.tabular_shaping(env.unwrapped.tabular())["potential"]
     assert learned.any() and learned.min() >= 0
     assert transfer_runs.settings_of(whole)["credit_view"]
     assert "credit_view" not in transfer_runs.settings_of(panel), "so that settings of earlier runs stay the same"

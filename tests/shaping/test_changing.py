@@ -11,8 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from secret_rl.agents import QLearning
-from secret_rl.agents.q_learning import PlainRun
-from secret_rl.envs.tabular import best_return, model_of
+from secret_rl.envs.tabular import best_return, tabular_of
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.shaping import (
     Cells,
@@ -172,8 +171,8 @@ def test_what_does_not_fit_is_refused(tmp_path):
 
 def test_it_has_no_form_as_arrays():
     env = TriggersEnv(size=3, triggers=0, layout_seed=1)
-    assert model_of(PotentialShaping(env, TablePotential({0: 1.0}), 0.9)) is not None
-    assert model_of(PotentialShaping(env, ChangingPotential(TablePotential({0: 1.0})), 0.9)) is None
+    assert tabular_of(PotentialShaping(env, TablePotential({0: 1.0}), 0.9)) is not None
+    assert tabular_of(PotentialShaping(env, ChangingPotential(TablePotential({0: 1.0})), 0.9)) is None
 
 
 class Versioned(gym.Wrapper):
@@ -259,11 +258,11 @@ def test_a_learner_finds_the_optimum_once_the_potential_rests(seed):
             first = int(rng.choice(np.flatnonzero(~mdp.terminal)))
             return self.env.reset(seed=seed, options={"state": first})
 
-    run = PlainRun(Swapping(PotentialShaping(base, changing, 0.8)), None, seed, 0.05, 0.4, 0.8)
-    run.play(np.empty(6_000), np.empty(6_000, np.int64))
+    learner = QLearning(seed=seed, learning_rate=0.05, epsilon=0.4, discount=0.8)
+    agent = learner.learn(Swapping(PotentialShaping(base, changing, 0.8)), 6_000)
     assert changing.swaps == 29
     best = mdp.q_values(0.8)
-    for state, values in run.values.items():
+    for state, values in agent.q.items():
         if not mdp.terminal[state]:
             chosen = int(values.argmax())
             assert best[state, chosen] > best[state].max() - 0.1, (state, values, best[state])
@@ -286,6 +285,6 @@ def test_a_maze_is_learned_while_the_potential_changes_and_after():
                 changing.swap(TablePotential({state: float(rng.uniform(0, 0.5)) for state in states}))
             return self.env.reset(seed=seed, options=options)
 
-    curve = QLearning(seed=1, epsilon=0.05).learn(Swapping(shaped), 1_500)
+    curve = QLearning(seed=1, epsilon=0.05).learn(Swapping(shaped), 1_500).curve
     assert changing.swaps == 15
     assert curve.returns[-200:].mean() > 0.85 * best_return(plain, 0.99)

@@ -19,10 +19,8 @@ from safetensors.torch import load_file, save_file
 from tests.sealing import change_arrays
 
 import secret_rl as srl
-from secret_rl.agents.q_learning import PlainRun
-from secret_rl.agents.tabular import CompiledRun
 from secret_rl.credit import oracle_attributions, uniform_attributions
-from secret_rl.envs.tabular import model_of
+from secret_rl.envs.tabular import tabular_of
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.files import FileFormatError
 from secret_rl.shaping import (
@@ -311,14 +309,10 @@ def vars_of(potential):
 
 def test_compiled_and_stepped_learners_are_shaped_alike():
     env = PotentialShaping(TriggersEnv(**MAZE), maze_potential(), 0.99)
-    model = model_of(env)
-    assert model is not None and model.potential.any()
-    results = []
-    for run in (CompiledRun(model, 3, 0.1, 0.1, 0.99), PlainRun(env, None, 3, 0.1, 0.1, 0.99)):
-        returns, lengths = np.empty(60), np.empty(60, np.int64)
-        run.play(returns, lengths)
-        results.append((returns.tolist(), lengths.tolist()))
-    assert results[0] == results[1]
+    assert tabular_of(env)[1].potential.any()
+    compiled, stepped = (srl.QLearning(seed=3).learn(one, 60) for one in (env, gym.Wrapper(env)))
+    np.testing.assert_array_equal(compiled.curve.returns, stepped.curve.returns)
+    np.testing.assert_array_equal(compiled.curve.lengths, stepped.curve.lengths)
 
 
 def test_stored_steps_are_paid_alike():

@@ -16,11 +16,9 @@ from tests.quick import quick_fits
 from tests.sealing import change_json
 
 import secret_rl as srl
-from secret_rl.agents import QLearning
-from secret_rl.agents.q_learning import PlainRun
-from secret_rl.agents.tabular import CompiledRun, learn_many
+from secret_rl.agents import QLearning, learn_many
 from secret_rl.credit import NotFittedError, Secret
-from secret_rl.envs.tabular import distinct_credit, model_of
+from secret_rl.envs.tabular import tabular_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.files import FileFormatError
 from secret_rl.shaping import (
@@ -363,8 +361,8 @@ def test_observations_from_a_function_are_asked_for_one_at_a_time():
 
 
 def assert_same_curve(one, other):
-    np.testing.assert_array_equal(one.returns, other.returns)
-    np.testing.assert_array_equal(one.lengths, other.lengths)
+    np.testing.assert_array_equal(one.curve.returns, other.curve.returns)
+    np.testing.assert_array_equal(one.curve.lengths, other.curve.lengths)
 
 
 @settings(max_examples=15)
@@ -380,7 +378,7 @@ def test_a_compiled_learner_learns_what_a_stepping_one_does(options, credit, sca
         TriggersEnv(**vars(options)), OnlineCredit(HashedCredit(), **credit), 0.97, scale=scale, truncation=truncation
     )
     stepped = gym.Wrapper(shaped)  # may change anything, for all the learner knows
-    assert model_of(shaped) is not None and model_of(stepped) is None
+    assert tabular_of(shaped) is not None and tabular_of(stepped) is None
     learner = QLearning(seed=seed, discount=0.97, learning_rate=0.3)
     assert_same_curve(learner.learn(shaped, 10), learner.learn(stepped, 10))
     assert_same_values(shaped, 10, seed)
@@ -388,15 +386,10 @@ def test_a_compiled_learner_learns_what_a_stepping_one_does(options, credit, sca
 
 def assert_same_values(shaped, episodes, seed):
     """What is learned of each state is the same to the bit: curves tell of it only where another action is chosen."""
-    model = model_of(shaped)
-    numbers = seed, 0.3, 0.1, shaped.shaping_discount
-    compiled, stepping = CompiledRun(model, *numbers), PlainRun(shaped, None, *numbers)
-    for run in (compiled, stepping):
-        run.play(np.empty(episodes), np.empty(episodes, np.int64))
-    learned = dict(zip(np.asarray(model.states).tolist(), compiled.values, strict=True))
-    assert len(stepping.values) > 0
-    for state, values in stepping.values.items():
-        np.testing.assert_array_equal(learned[state], values)
+    learner = QLearning(seed=seed, learning_rate=0.3, discount=shaped.shaping_discount)
+    compiled, stepping = learner.learn(shaped, episodes), learner.learn(gym.Wrapper(shaped), episodes)
+    for state, values in stepping.q.items():
+        np.testing.assert_array_equal(compiled.q[state], values)
 
 
 @pytest.mark.parametrize("repeat", [False, True])
@@ -404,40 +397,40 @@ def test_a_real_model_teaches_a_compiled_learner_what_it_teaches_a_stepping_one(
     env = TriggersEnv(size=5, triggers=1, layout_seed=4)
     for scale in (1.0, 0.3):
         shaped = PotentialShaping(env, OnlineCredit(secret, threshold=0.02, repeat=repeat), 0.99, scale=scale)
-        curve = QLearning(seed=1).learn(shaped, 60)
-        assert_same_curve(curve, QLearning(seed=1).learn(gym.Wrapper(shaped), 60))
+        agent = QLearning(seed=1).learn(shaped, 60)
+        assert_same_curve(agent, QLearning(seed=1).learn(gym.Wrapper(shaped), 60))
         assert_same_values(shaped, 30, seed=2)
-    assert not np.array_equal(curve.returns, QLearning(seed=1).learn(env, 60).returns), "the shaping matters"
+    unshaped = QLearning(seed=1).learn(env, 60)
+    assert not np.array_equal(agent.curve.returns, unshaped.curve.returns), "the shaping matters"
 
 
 @pytest.mark.parametrize("repeat", [False, True])
 def test_many_compiled_learners_remember_each_their_own_pairs(repeat):
-    """In lanes that they share one after the other, beside tasks without such a memory."""
+    """Beside tasks without such a memory."""
     envs = [maze(layout_seed=seed, max_steps=60) for seed in range(4)]
     shaped = [
         PotentialShaping(env, OnlineCredit(HashedCredit(), scale=0.1, repeat=repeat if i else not repeat), 0.97)
         for i, env in enumerate(envs)
     ]
-    models = [model_of(env) for env in (*shaped, envs[0])]
-    curves = learn_many(models, range(9), 12, discount=0.97, learning_rate=0.3)
+    models, shapings = zip(*map(tabular_of, (*shaped, envs[0])), strict=True)
+    curves, _ = learn_many(models, range(9), 12, shapings, discount=0.97, learning_rate=0.3)
     for env, curve in zip((*shaped, envs[0]), curves, strict=True):
         for seed in range(9):
             learner = QLearning(seed=seed, discount=0.97, learning_rate=0.3)
-            np.testing.assert_array_equal(curve[seed], learner.learn(gym.Wrapper(env), 12).returns)
+            np.testing.assert_array_equal(curve[seed], learner.learn(gym.Wrapper(env), 12).curve.returns)
 
 
 @pytest.mark.parametrize("repeat", [False, True])
-def test_what_compiled_learners_get_takes_no_room_for_time(repeat):
+def test_pairs_share_rows_of_credit_in_compiled_learners(repeat):
     potential = OnlineCredit(HashedCredit(), repeat=repeat)
-    model = PotentialShaping(maze(max_steps=5000), potential, 0.9, scale=0.5).tabular()
-    assert model.credit.shape[1] == 5000 and distinct_credit(model.credit).shape[1] == 1
-    assert model.pairs.shape == model.next_states.shape and model.cap == 0.95 and model.scale == 0.5
-    assert model.once is not repeat
+    model, shaping = tabular_of(PotentialShaping(maze(max_steps=5000), potential, 0.9, scale=0.5))
+    assert shaping.pairs.shape == model.next_states.shape and shaping.cap == 0.95 and shaping.scale == 0.5
+    assert shaping.once is not repeat
     if repeat:
-        assert len(model.credit) <= 16, "pairs of the same worth share a row"
+        assert len(shaping.credit) <= 16, "pairs of the same credit share a row"
     else:
-        assert 16 < len(model.credit) < model.pairs.size, "equal pairs share a row"
-        assert (distinct_credit(model.credit)[1:] > 0).all(), "and all that earn nothing"
+        assert 16 < len(shaping.credit) < shaping.pairs.size, "equal pairs share a row"
+        assert (shaping.credit[1:] > 0).all(), "and all that earn nothing"
 
 
 def test_no_arrays_of_sums_that_start_anew_or_of_observations_from_a_function():
@@ -447,9 +440,9 @@ def test_no_arrays_of_sums_that_start_anew_or_of_observations_from_a_function():
     ):
         shaped = PotentialShaping(maze(), potential, 0.99)
         with pytest.raises(AttributeError, match="no form as arrays"):
-            shaped.tabular()
-        assert model_of(shaped) is None
-        assert len(QLearning().learn(shaped, 3).returns) == 3
+            shaped.tabular_shaping(maze().tabular())
+        assert tabular_of(shaped) is None
+        assert len(QLearning().learn(shaped, 3).curve.returns) == 3
 
 
 @pytest.mark.filterwarnings("ignore::secret_rl.shaping.CoverageWarning")
@@ -801,11 +794,11 @@ def test_a_finite_task_in_which_no_pair_pays_is_noticed_at_once():
     potential = OnlineCredit(Says(0.05))
     shaped = PotentialShaping(maze(), potential, 0.99)
     with pytest.warns(NoCreditPaidWarning, match=r"none of the [\d,]+ pairs of this task earns .* is 0\.05"):
-        shaped.tabular()
+        tabular_of(shaped)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        shaped.tabular()
-        PotentialShaping(maze(), OnlineCredit(HashedCredit()), 0.99).tabular()
+        tabular_of(shaped)
+        tabular_of(PotentialShaping(maze(), OnlineCredit(HashedCredit()), 0.99))
 
 
 class Judged(Says):

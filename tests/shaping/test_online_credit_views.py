@@ -120,11 +120,11 @@ def test_the_spaces_checked_are_those_of_the_view():
 
 def test_a_compiled_learner_learns_what_a_stepping_one_does():
     shaped = PotentialShaping(TriggersEnv(**MAZE, window=None), online(), 0.99)
-    compiled = QLearning(seed=1).learn(shaped, 40)
-    stepping = QLearning(seed=1).learn(gym.Wrapper(shaped), 40)
+    compiled = QLearning(seed=1).learn(shaped, 40).curve
+    stepping = QLearning(seed=1).learn(gym.Wrapper(shaped), 40).curve
     np.testing.assert_array_equal(compiled.returns, stepping.returns)
     np.testing.assert_array_equal(compiled.lengths, stepping.lengths)
-    narrow = QLearning(seed=1).learn(PotentialShaping(TriggersEnv(**MAZE), plain(), 0.99), 40)
+    narrow = QLearning(seed=1).learn(PotentialShaping(TriggersEnv(**MAZE), plain(), 0.99), 40).curve
     np.testing.assert_array_equal(compiled.lengths, narrow.lengths)
 
 

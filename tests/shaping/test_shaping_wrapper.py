@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import secret_rl  # noqa: F401
+from secret_rl.envs.tabular import tabular_of
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.shaping import Cells, NoPotential, Observed, PotentialRangeWarning, PotentialShaping, TablePotential
 from secret_rl.testing.shaping import EveryEnding, Everything, RunningSum
@@ -221,14 +222,14 @@ def test_no_potential_adds_nothing():
 def test_the_arrays_for_compiled_agents_hold_what_the_wrapper_pays(options, scale, truncation, seed):
     table = triggers_table(states=options.num_states // 2)
     env = PotentialShaping(TriggersEnv(**vars(options)), table, 0.9, scale=scale, truncation=truncation)
-    model = env.get_wrapper_attr("tabular")()
-    assert (model.discount, model.keep_on_truncation) == (0.9, truncation == "keep")
+    model, shaping = tabular_of(env)
+    assert (shaping.discount, shaping.keep_on_truncation) == (0.9, truncation == "keep")
     number = {int(state): i for i, state in enumerate(model.states)}
     _, info = env.reset()
     for action in np.random.default_rng(seed).integers(0, 4, 40).tolist():
-        before = model.scale * model.potential[number[info["state"]]]
+        before = shaping.scale * shaping.potential[number[info["state"]]]
         _, _, terminated, truncated, info = env.step(action)
-        after = model.scale * model.potential[number[info["state"]]]
+        after = shaping.scale * shaping.potential[number[info["state"]]]
         if terminated or (truncated and truncation == "zero"):
             after = 0.0
         assert info["shaping_reward"] == 0.9 * after - before, "bit for bit"
@@ -239,16 +240,16 @@ def test_the_arrays_for_compiled_agents_hold_what_the_wrapper_pays(options, scal
 def test_arrays_of_a_history_are_as_the_potential_gives_them_and_the_scale_is_told():
     class Tabulated(RunningSum):
         def tabulate(self, model):
-            return {"pairs": np.ones_like(model.pairs), "credit": np.array([[0.5, 0.25]]), "cap": self.cap}
+            return {"pairs": np.ones_like(model.next_states), "credit": [0.5, 0.25], "cap": self.cap}
 
         def fresh(self):
             return self
 
     env = PotentialShaping(TriggersEnv(**TRIGGERS), Tabulated({}, cap=0.8), 0.9, scale=0.5)
-    model = env.tabular()
-    assert (model.pairs == 1).all() and model.credit.tolist() == [[0.5, 0.25]] and model.cap == 0.8
-    assert model.scale == 0.5
-    untouched = PotentialShaping(TriggersEnv(**TRIGGERS), NoPotential(), 0.9).tabular()
+    _, shaping = tabular_of(env)
+    assert (shaping.pairs == 1).all() and shaping.credit.tolist() == [0.5, 0.25] and shaping.cap == 0.8
+    assert shaping.scale == 0.5
+    _, untouched = tabular_of(PotentialShaping(TriggersEnv(**TRIGGERS), NoPotential(), 0.9))
     assert not untouched.potential.any() and untouched.discount == 0.9
 
 
@@ -261,8 +262,7 @@ def test_no_arrays_where_there_is_no_such_form():
         PotentialShaping(env, TablePotential({0: 1.0}, state=lambda observation, info: info["state"]), 0.9),
         PotentialShaping(PotentialShaping(env, table, 0.9), table, 0.9),
     ):
-        with pytest.raises(AttributeError):
-            shaped.tabular()
+        assert tabular_of(shaped) is None
 
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 1e6))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class LearningCurve:
-    """What an agent gained while it learned, and what it learned with."""
+    """What an agent gained while it learned, and the options it learned with."""
 
     returns: NDArray[np.float64]
     """(episodes,) discounted sum of the unshaped rewards of each episode."""
@@ -18,13 +18,6 @@ class LearningCurve:
     learning_rate: float
     epsilon: float
     discount: float
-
-    def __post_init__(self) -> None:
-        for name in ("returns", "lengths"):
-            if np.ndim(getattr(self, name)) != 1:
-                raise ValueError(f"{name} must have one entry per episode, got shape {np.shape(getattr(self, name))}")
-        if len(self.returns) != len(self.lengths):
-            raise ValueError(f"{len(self.returns)} returns but {len(self.lengths)} lengths: expected one per episode")
 
     def __len__(self) -> int:
         return len(self.returns)

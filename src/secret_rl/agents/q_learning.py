@@ -1,24 +1,32 @@
-"""Tabular Q-learning on any Gymnasium environment with discrete actions and states that can be told apart."""
+"""Tabular Q-learning on any Gymnasium environment with discrete actions and hashable states.
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass
+An environment that is given as arrays (``secret_rl.envs.tabular``) is learned by a compiled loop, ``_play``. Any other
+is stepped (``PlainRun``), with the same random numbers, choices and updates.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from numba import get_num_threads, int64, njit, uint32, uint64
 from numpy.typing import NDArray
 
 from secret_rl.agents.curves import LearningCurve
-from secret_rl.agents.options import check_options, check_seed, check_shaping_discount
-from secret_rl.agents.rule import act, fresh_row, options, stream_key, update
-from secret_rl.agents.tabular import CompiledRun
 from secret_rl.checks import check_integer
-from secret_rl.envs.tabular import model_of
+from secret_rl.envs.tabular import TabularModel, TabularShaping, check_model, check_shaping, tabular_of
+from secret_rl.envs.triggers.rules import WEYL, mix
 from secret_rl.progress import Show, progress_bar
 
 StateOf = Callable[[Any, Mapping[str, Any]], Hashable]
-_RECENT = 100  # episodes that the progress bar tells the mean return of
+_RECENT = 100  # episodes in the mean return that the progress bar shows
+_STEPS_AT_A_TIME = 1 << 23  # of compiled code between two updates of the progress bar, or chances for Ctrl-C
+_STREAM = uint64(0x2545F4914F6CDD1D)  # an agent's numbers are independent of the mazes of the same seed
+_HALF, _LOWER = uint64(32), uint64(2**32 - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +39,11 @@ class QLearning:
 
     >>> import gymnasium as gym, secret_rl
     >>> env = gym.make("secret_rl/Triggers-v0", size=5, triggers=1, layout_seed=3)
-    >>> curve = QLearning(seed=1).learn(env, episodes=500)
-    >>> bool(curve.returns[-100:].mean() > curve.returns[:100].mean())
+    >>> agent = QLearning(seed=1).learn(env, episodes=500)
+    >>> bool(agent.curve.returns[-100:].mean() > agent.curve.returns[:100].mean())
+    True
+    >>> observation, info = env.reset()
+    >>> bool(agent.act(observation, info) == agent.q[info["state"]].argmax())
     True
     """
 
@@ -44,129 +55,161 @@ class QLearning:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_options(self.learning_rate, self.epsilon, self.discount)
-        check_seed(self.seed)
+        for name, zero_allowed in (("learning_rate", False), ("epsilon", True), ("discount", False)):
+            value, allowed = getattr(self, name), "[0, 1]" if zero_allowed else "(0, 1]"
+            if isinstance(value, bool) or not hasattr(value, "__float__"):
+                raise TypeError(f"{name} must be a number in {allowed}, got {value!r}")
+            if not (0 < value <= 1 or (zero_allowed and value == 0)):  # NaN, too
+                raise ValueError(f"{name} must lie in {allowed}, got {value!r}")
+        check_integer("seed", self.seed, 0, 2**64 - 1)
 
     def learn(
-        self,
-        env: gym.Env[Any, Any],
-        episodes: int,
-        *,
-        progress: Show = None,
-        state: StateOf | None = None,
-    ) -> LearningCurve:
-        """Learn from scratch for so many episodes; the returns are discounted and never shaped.
+        self, env: gym.Env[Any, Any], episodes: int, *, progress: Show = None, state: StateOf | None = None
+    ) -> "TabularAgent":
+        """Learn from scratch for so many episodes; the returns in ``curve`` are discounted and never shaped.
 
-        Where the environment and its wrappers offer themselves as arrays (``tabular()``), the learner is compiled and
-        the environment is not stepped. Otherwise it is, with the same result, more slowly.
+        Where the environment is given as arrays (``tabular()``), and its wrappers either change nothing or shape
+        rewards, the learner is compiled and the environment is not stepped. Otherwise it is, with the same result, more
+        slowly.
 
         Args:
             env: Its actions must be ``Discrete``.
             episodes: How many to play.
             progress: Show a progress bar; by default if the terminal is interactive. A function of (what is going
-                on, episodes done, of how many) is told instead.
-            state: What tells states apart, a function of (observation, info). By default ``info["state"]``, and
-                where there is none a ``Discrete`` observation.
+                on, episodes done, of how many) is called instead.
+            state: A function of (observation, info) that gives the state, which must be hashable. By default
+                ``info["state"]``, and where there is none a ``Discrete`` observation.
         """
         episodes = check_integer("episodes", episodes, 1)
         check_env(env, self.discount)
-        model = model_of(env) if state is None else None
-        if model is not None:
-            check_shaping_discount(model.discount, self.discount)
-        numbers = self.seed, self.learning_rate, self.epsilon, self.discount
-        run: _Run = PlainRun(env, state, *numbers) if model is None else CompiledRun(model, *numbers)
+        arrays = tabular_of(env) if state is None else None
+        if arrays is None:
+            run = PlainRun(env, self, state)
+            play, at_a_time = run.play, 1
+        else:
+            model, shaping = _task(*arrays, self.discount)
+            states, actions = model.next_states.shape
+            q = np.zeros((states, actions))
+            play = partial(_play, model, shaping, _numbers(self, actions), q, np.zeros(1, np.int64))
+            at_a_time = max(1, _STEPS_AT_A_TIME // model.max_steps)
         returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
         with progress_bar(progress, "episodes") as tick:
-            for first in range(0, episodes, run.at_a_time):
-                last = min(first + run.at_a_time, episodes)
-                run.play(returns[first:last], lengths[first:last])
+            for first in range(0, episodes, at_a_time):
+                last = min(first + at_a_time, episodes)
+                play(returns[first:last], lengths[first:last])
                 recent = returns[max(0, last - _RECENT) : last]
                 tick(f"return {recent.mean():.2f} over {len(recent)} episodes", last, episodes)
-        return LearningCurve(returns=returns, lengths=lengths, **asdict(self))
+        curve = LearningCurve(returns=returns, lengths=lengths, **asdict(self))
+        first_action = int(env.action_space.start)  # type: ignore[attr-defined]
+        if arrays is None:
+            return TabularAgent(run.values, curve, run.state_of, first_action)
+        names = [tuple(s) if isinstance(s, list) else s for s in np.asarray(arrays[0].states).tolist()]
+        return TabularAgent(dict(zip(names, q, strict=True)), curve, _state_in_info, first_action)
 
 
-class _Run(Protocol):
-    """A learner at work."""
+@dataclass(frozen=True, eq=False)
+class TabularAgent:
+    """What ``QLearning.learn`` returns: the values that were learned, and the learning curve."""
 
-    at_a_time: int
+    q: dict[Hashable, NDArray[np.float64]]
+    """State -> (actions,) expected return; with shaped rewards, less the potential of the state."""
+    curve: LearningCurve
+    """Return and length of each episode of training."""
+    state_of: StateOf
+    """Gives the state of (observation, info)."""
+    first_action: int = 0
+    _rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0), repr=False)
 
-    def play(self, returns: NDArray[np.float64], lengths: NDArray[np.int64]) -> None: ...
+    def act(self, observation: Any, info: Mapping[str, Any] | None = None) -> int:
+        """An action of the highest value, drawn where several have it; in a state never met, any action.
+
+        Args:
+            observation: What the environment returned.
+            info: What it returned beside; needed where the state is in ``info["state"]``.
+        """
+        values = self.q.get(self.state_of(observation, info or {}))
+        if values is None:
+            values = np.zeros_like(next(iter(self.q.values())))
+        return self.first_action + int(self._rng.choice(np.flatnonzero(values == values.max())))
 
 
-class PlainRun:
-    """One learner that steps an environment."""
+def learn_many(
+    models: Sequence[TabularModel],
+    seeds: Sequence[int],
+    episodes: int,
+    shapings: Sequence[TabularShaping | None] | None = None,
+    *,
+    learning_rate: float = 0.1,
+    epsilon: float = 0.1,
+    discount: float = 0.99,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Returns and lengths, each (models, seeds, episodes), as ``QLearning(seed=s).learn`` gives them on each model.
 
-    at_a_time = 1
+    Learners are spread over threads; how many (``numba.set_num_threads``) does not change the numbers.
 
-    def __init__(
-        self,
-        env: gym.Env[Any, Any],
-        state: StateOf | None,
-        seed: int,
-        learning_rate: float,
-        epsilon: float,
-        discount: float,
-    ) -> None:
-        self._env = env
-        self._state = state
-        self._env_seed: int | None = int(seed)  # for the first reset; the environment goes on from there
-        self._actions: gym.spaces.Discrete = env.action_space  # type: ignore[assignment]
-        self._options = options(int(self._actions.n), learning_rate, epsilon, discount)
-        self._key = stream_key(seed)
-        self._steps = 0
-        self._fresh = fresh_row(int(self._actions.n))
-        self._rows: dict[Hashable, int] = {}
-        self._q = np.tile(self._fresh, 64)
+    >>> import gymnasium as gym, secret_rl
+    >>> envs = [gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=maze) for maze in range(3)]
+    >>> returns, lengths = learn_many([env.unwrapped.tabular() for env in envs], seeds=range(5), episodes=200)
+    >>> returns.shape
+    (3, 5, 200)
 
-    @property
-    def values(self) -> dict[Hashable, NDArray[np.float64]]:
-        """State -> (actions,) what has been learned so far."""
-        return {state: self._q[row : row + int(self._actions.n)].copy() for state, row in self._rows.items()}
-
-    def play(self, returns: NDArray[np.float64], lengths: NDArray[np.int64]) -> None:
-        """Play on for as many episodes as there are entries to fill."""
-        for episode in range(len(returns)):
-            returns[episode], lengths[episode] = self._episode()
-
-    def _episode(self) -> tuple[float, int]:
-        observation, info = self._env.reset(seed=self._env_seed)
-        self._env_seed = None
-        if self._state is None:
-            self._state = _state_source(self._env, info)
-        row = self._row(observation, info)
-        gained, power, length = 0.0, 1.0, 0
-        terminated = truncated = False
-        while not (terminated or truncated):
-            self._steps += 1
-            length += 1
-            action = int(act(self._q, row, self._options, self._key, self._steps))
-            observation, reward, terminated, truncated, info = self._env.step(int(self._actions.start) + action)
-            reward = float(reward)
-            if not isfinite(reward):
-                raise ValueError(f"the environment gave the reward {reward} at step {length}: expected a finite number")
-            next_row = self._row(observation, info)
-            update(self._q, row, action, reward, next_row, bool(terminated), self._options)
-            gained += power * float(info.get("env_reward", reward))  # what a shaping wrapper was given
-            power *= self._options.discount
-            row = next_row
-        return gained, length
-
-    def _row(self, observation: Any, info: Mapping[str, Any]) -> int:
-        """Where the values of a state are; a state never seen gets a place."""
-        state = self._state(observation, info)  # type: ignore[misc]
+    Args:
+        models: The tasks.
+        seeds: Each is one learner on every model.
+        episodes: How many each learner plays.
+        shapings: One for each model, or None where it is not shaped; by default none is.
+        learning_rate: As for ``QLearning``, like all that follow.
+        epsilon: Share of steps that explore.
+        discount: Must be that of the shapings.
+    """
+    episodes = check_integer("episodes", episodes, 1)
+    options = QLearning(learning_rate=learning_rate, epsilon=epsilon, discount=discount)
+    agents = [replace(options, seed=seed) for seed in seeds]
+    shapings = [None] * len(models) if shapings is None else shapings
+    if not len(models) or not agents:
+        raise ValueError(f"nothing to learn: {len(models)} models and {len(agents)} seeds, expected at least one each")
+    if len(shapings) != len(models):
+        raise ValueError(f"{len(models)} models but {len(shapings)} shapings: give one for each, or None")
+    tasks = []
+    for number, (model, shaping) in enumerate(zip(models, shapings, strict=True)):
         try:
-            row = self._rows.get(state)
-        except TypeError:
-            raise TypeError(
-                f"a state must be hashable, got {type(state).__name__}: pass e.g. "
-                "state=lambda observation, info: tuple(observation.ravel().tolist())"
-            ) from None
-        if row is None:
-            row = len(self._rows) * len(self._fresh)
-            self._rows[state] = row
-            if row == len(self._q):
-                self._q = np.concatenate([self._q, np.tile(self._fresh, len(self._rows))])
-        return row
+            tasks.append(_task(model, shaping, discount))
+        except ValueError as wrong:
+            raise ValueError(f"model {number}: {wrong}") from None
+    returns = np.empty((len(models), len(agents), episodes))
+    lengths = np.empty(returns.shape, np.int64)
+
+    def learn(learner: tuple[int, ...]) -> None:
+        model, shaping = tasks[learner[0]]
+        states, actions = model.next_states.shape
+        numbers, q = _numbers(agents[learner[1]], actions), np.zeros((states, actions))
+        _play(model, shaping, numbers, q, np.zeros(1, np.int64), returns[learner], lengths[learner])
+
+    with ThreadPoolExecutor(get_num_threads()) as pool:  # compiled code runs without the interpreter's lock
+        list(pool.map(learn, np.ndindex(returns.shape[:2])))
+    return returns, lengths
+
+
+def check_env(env: gym.Env[Any, Any], discount: float) -> None:
+    """Raise where the environment, or how it is shaped, does not fit the agent."""
+    if not isinstance(env, gym.Env):
+        hint = ': make it first, gym.make("...")' if isinstance(env, str) else ""
+        raise TypeError(f"env must be one Gymnasium environment, got {env!r}{hint}")
+    if not isinstance(env.action_space, gym.spaces.Discrete):
+        raise TypeError(f"tabular Q-learning needs Discrete actions, but env has {env.action_space}")
+    layer: Any = env
+    while layer is not None:
+        _check_discount(getattr(layer, "shaping_discount", None), discount)
+        layer = layer.env if isinstance(layer, gym.Wrapper) else None
+
+
+def _check_discount(shaping: float | None, own: float) -> None:
+    """Raise where rewards were shaped for another discount: that would change which policies are best."""
+    if shaping is not None and shaping != own:
+        raise ValueError(
+            f"the rewards are shaped with discount {shaping}, but the agent's is {own}: "
+            f"give both the same, e.g. QLearning(discount={shaping})"
+        )
 
 
 def _state_source(env: gym.Env[Any, Any], info: Mapping[str, Any]) -> StateOf:
@@ -184,20 +227,192 @@ def _state_source(env: gym.Env[Any, Any], info: Mapping[str, Any]) -> StateOf:
 def _state_in_info(_: Any, info: Mapping[str, Any]) -> Hashable:
     if "state" not in info:
         raise ValueError(
-            f'info had a "state" at first, but now has {sorted(map(str, info))}: the environment must give it at every '
-            "step, or pass state=, a function of (observation, info)"
+            f'the state is in info["state"], but info has {sorted(map(str, info))}: the environment must give it at '
+            "every step, act(observation, info) needs it, or pass state= to learn, a function of (observation, info)"
         )
     return info["state"]  # type: ignore[no-any-return]
 
 
-def check_env(env: gym.Env[Any, Any], discount: float) -> None:
-    """Raise where the environment, or how it is shaped, does not fit the agent."""
-    if not isinstance(env, gym.Env):
-        hint = ': make it first, gym.make("...")' if isinstance(env, str) else ""
-        raise TypeError(f"env must be one Gymnasium environment, got {env!r}{hint}")
-    if not isinstance(env.action_space, gym.spaces.Discrete):
-        raise TypeError(f"tabular Q-learning needs Discrete actions, but env has {env.action_space}")
-    layer: Any = env
-    while layer is not None:
-        check_shaping_discount(getattr(layer, "shaping_discount", None), discount)
-        layer = layer.env if isinstance(layer, gym.Wrapper) else None
+class PlainRun:
+    """One learner that steps an environment, some episodes at a time."""
+
+    at_a_time = 1
+
+    def __init__(self, env: gym.Env[Any, Any], agent: QLearning, state: StateOf | None = None) -> None:
+        self.state_of: Any = state  # where it is None, known after the first reset
+        self._env = env
+        self._env_seed: int | None = int(agent.seed)  # for the first reset; the environment goes on from there
+        self._actions = int(env.action_space.n)  # type: ignore[attr-defined]
+        self._first_action = int(env.action_space.start)  # type: ignore[attr-defined]
+        self._numbers = _numbers(agent, self._actions)
+        self._step = 0
+        self._rows: dict[Hashable, int] = {}
+        self._q = np.zeros((64, self._actions))
+
+    @property
+    def values(self) -> dict[Hashable, NDArray[np.float64]]:
+        """State -> (actions,) what has been learned so far."""
+        return {state: self._q[row].copy() for state, row in self._rows.items()}
+
+    def play(self, returns: NDArray[np.float64], lengths: NDArray[np.int64]) -> None:
+        """Play on for as many episodes as there are entries to fill."""
+        for episode in range(len(returns)):
+            observation, info = self._env.reset(seed=self._env_seed)
+            self._env_seed = None
+            if self.state_of is None:
+                self.state_of = _state_source(self._env, info)
+            row = self._row(observation, info)
+            gained, weight, length, over = 0.0, 1.0, 0, False
+            while not over:
+                self._step += 1
+                length += 1
+                action = int(_choose(self._actions, self._q, row, self._step, self._numbers))
+                observation, reward, terminated, truncated, info = self._env.step(self._first_action + action)
+                reward, over = float(reward), terminated or truncated
+                if not isfinite(reward):
+                    raise ValueError(f"the environment gave the reward {reward} at step {length}: expected a number")
+                gained += weight * float(info.get("env_reward", reward))  # what a shaping wrapper was given
+                weight *= self._numbers.discount
+                next_row = self._row(observation, info)
+                _update(self._actions, self._q, row, action, reward, next_row, bool(terminated), self._numbers)
+                row = next_row
+            returns[episode], lengths[episode] = gained, length
+
+    def _row(self, observation: Any, info: Mapping[str, Any]) -> int:
+        """The row of a state in the table of values; a state never met gets a new one."""
+        state = self.state_of(observation, info)
+        try:
+            row = self._rows.setdefault(state, len(self._rows))
+        except TypeError:
+            raise TypeError(
+                f"a state must be hashable, got {type(state).__name__}: pass e.g. "
+                "state=lambda observation, info: tuple(observation.ravel().tolist())"
+            ) from None
+        if row == len(self._q):
+            self._q = np.concatenate([self._q, np.zeros_like(self._q)])
+        return row
+
+
+def _task(model: TabularModel, shaping: TabularShaping | None, discount: float) -> tuple[TabularModel, TabularShaping]:
+    """What compiled code reads; raise where arrays do not fit together: it would read beyond them."""
+    check_model(model)
+    shaping = TabularShaping.of(model, discount) if shaping is None else shaping
+    check_shaping(shaping, model)
+    _check_discount(shaping.discount, discount)
+    return model._replace(states=None, observations=None), shaping
+
+
+class _Numbers(NamedTuple):
+    """The options of a learner as compiled code takes them."""
+
+    learning_rate: float
+    discount: float
+    explore_below: np.uint64  # of 2**32
+    parts: np.uint64  # into which 32 random bits are divided to choose among 1, 2, ... actions
+    key: np.uint64  # where the random numbers of the seed begin
+
+
+def _numbers(agent: QLearning, actions: int) -> _Numbers:
+    return _Numbers(
+        float(agent.learning_rate),
+        float(agent.discount),
+        np.uint64(round(agent.epsilon * 2**32)),
+        np.uint64(12 if actions <= 4 else 2**32),  # 12 divides evenly by 1, 2, 3 and 4
+        np.uint64(_stream_key(np.uint64(agent.seed))),
+    )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _play(model, shaping, numbers, q, steps, returns, lengths):
+    """Learn for as many episodes as there are returns and lengths to fill.
+
+    ``q`` (states, actions) and ``steps`` (1,) are what has been learned and how many steps were taken so far.
+    """
+    if q.shape[1] == 4:  # the most common number; where it is a constant, loops over actions are unrolled
+        _learn(4, model, shaping, numbers, q, steps, returns, lengths)
+    else:
+        _learn(q.shape[1], model, shaping, numbers, q, steps, returns, lengths)
+
+
+@njit(cache=True, inline="always", error_model="numpy")
+def _learn(actions, model, shaping, numbers, q, steps, returns, lengths):
+    # Arrays by name: reaching into a tuple counts references.
+    next_states, rewards, terminations = model.next_states, model.rewards, model.terminated
+    potentials, pairs, credits = shaping.potential, shaping.pairs, shaping.credit
+    shaped = potentials.any() or credits.any()
+    paid = np.zeros(len(credits), np.int64)  # the last episode (from 1) in which a row of credit was paid
+    step = steps[0]
+    for episode in range(len(returns)):
+        state, length, over = model.start, 0, False
+        gained, weight = 0.0, 1.0
+        earned, potential = 0.0, shaping.scale * potentials[model.start]
+        while not over:
+            step += 1
+            length += 1
+            action = _choose(actions, q, state, step, numbers)
+            next_state = int64(next_states[state, action])
+            reward = rewards[state, action]
+            terminated = terminations[state, action]
+            over = terminated or length == model.max_steps
+            gained += weight * reward
+            weight *= numbers.discount
+            if shaped:
+                pair = pairs[state, action]
+                credit = credits[pair]
+                if shaping.once and credit != 0.0:
+                    if paid[pair] == episode + 1:
+                        credit = 0.0
+                    paid[pair] = episode + 1
+                earned += credit
+                next_potential = shaping.scale * (potentials[next_state] + min(shaping.cap, earned))
+                if terminated or (over and not shaping.keep_on_truncation):
+                    next_potential = 0.0
+                reward += numbers.discount * next_potential - potential
+                potential = next_potential
+            _update(actions, q, state, action, reward, next_state, terminated, numbers)
+            state = next_state
+        returns[episode] = gained
+        lengths[episode] = length
+    steps[0] = step
+
+
+@njit(cache=True, inline="always", error_model="numpy")
+def _choose(actions, q, state, step, numbers):
+    """Epsilon-greedy: any action, or one of those with the highest value, each equally likely."""
+    bits = mix(numbers.key + uint64(step) * WEYL)  # SplitMix64
+    part = uint32(((bits & _LOWER) * numbers.parts) >> _HALF)
+    if (bits >> _HALF) < numbers.explore_below:
+        return int64(part % uint32(actions))
+    # Without branches: which action is best cannot be predicted.
+    highest = _highest(actions, q, state)
+    ties = 0
+    for action in range(actions):
+        ties += q[state, action] == highest
+    left = int64(part % uint32(ties)) if ties > 1 else 0  # how many of them to pass over
+    chosen = 0
+    for action in range(actions):
+        tied = q[state, action] == highest
+        chosen = action if tied and left == 0 else chosen
+        left -= tied
+    return chosen
+
+
+@njit(cache=True, inline="always", error_model="numpy")
+def _update(actions, q, state, action, reward, next_state, terminated, numbers):
+    """Move a value towards reward + discount * max Q(next state)."""
+    following = 0.0 if terminated else _highest(actions, q, next_state)
+    q[state, action] += numbers.learning_rate * (reward + numbers.discount * following - q[state, action])
+
+
+@njit(cache=True, inline="always", error_model="numpy")
+def _highest(actions, q, state):
+    best = q[state, 0]
+    for action in range(1, actions):
+        value = q[state, action]
+        best = value if value > best else best
+    return best
+
+
+@njit(cache=True)
+def _stream_key(seed):
+    return mix(mix(seed + WEYL) ^ _STREAM)

@@ -156,7 +156,7 @@ def returns_of(
     agent: secret_rl.QLearning, env: gym.Env[Any, Any], episodes: int, progress: Show = False
 ) -> NDArray[np.float64]:
     """(episodes,) unshaped returns of an agent that learns in an environment."""
-    return agent.learn(env, episodes, progress=progress).returns
+    return agent.learn(env, episodes, progress=progress).curve.returns
 
 
 def part_of(tick: Tick, what: str, before: int, total: int) -> Tick:

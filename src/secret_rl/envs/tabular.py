@@ -12,30 +12,15 @@ _TRANSPARENT = (OrderEnforcing, PassiveEnvChecker)
 
 
 class TabularModel(NamedTuple):
-    """What every action does in every state, and the potential that shapes the rewards, if any.
-
-    The shaped reward of a step from s to s' is ``reward + (discount * Phi' - Phi)``, where the potential after the
-    step at time t (0, 1, ...) is ``Phi' = scale * (potential[s'] + min(cap, sum of credit so far))``, and the step
-    itself adds ``credit[pairs[s, action], t]`` to the sum; with ``once``, a row of credit that has added something
-    adds nothing more in the same episode. Phi' is 0 where the step terminates the episode, and where a
-    time limit ends it unless ``keep_on_truncation``.
-    """
+    """What every action does in every state."""
 
     next_states: NDArray[np.int32]  # (states, actions)
     rewards: NDArray[np.float64]  # (states, actions), unshaped
     terminated: NDArray[np.bool_]  # (states, actions)
     start: int  # the state in which every episode begins
     max_steps: int  # an episode is truncated here
-    states: Any  # (states,) what info["state"] says in each state
+    states: Any  # (states,) info["state"] of each state
     observations: Any  # (states, ...) what is observed in each state
-    potential: NDArray[np.float64]  # (states,)
-    pairs: NDArray[np.int32]  # (states, actions) row of credit
-    credit: NDArray[np.float64]  # (rows, max_steps)
-    cap: float
-    discount: float | None  # of the shaping; None: not shaped
-    keep_on_truncation: bool
-    scale: float = 1.0
-    once: bool = False
 
     @classmethod
     def of(
@@ -49,76 +34,144 @@ class TabularModel(NamedTuple):
         states: Any = None,
         observations: Any = None,
     ) -> "TabularModel":
-        """A model without shaping; states are called 0, 1, ... and observed as such unless told otherwise.
+        """A model of checked arrays; by default, states are called 0, 1, ... and observed as such.
 
-        >>> TabularModel.of([[0, 1], [1, 1]], [[0, 1], [0, 0]], [[False, True], [True, True]], start=0, max_steps=9).cap
-        inf
+        >>> TabularModel.of([[0, 1], [1, 1]], [[0, 1], [0, 0]], [[0, 1], [1, 1]], start=0, max_steps=9).states
+        array([0, 1])
         """
         following = np.asarray(next_states)
-        if following.ndim != 2 or 0 in following.shape:
-            raise ValueError(f"next_states must have shape (states, actions), got shape {following.shape}")
-        if max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        if not np.issubdtype(following.dtype, np.integer):
+            raise TypeError(f"next_states must be integers, got {following.dtype}")
         numbers = np.arange(len(following))
         model = cls(
-            next_states=_whole("next_states", following),
+            next_states=following,
             rewards=np.asarray(rewards, np.float64),
             terminated=np.asarray(terminated, np.bool_),
             start=int(start),
             max_steps=int(max_steps),
             states=numbers if states is None else states,
             observations=numbers if observations is None else observations,
-            potential=np.zeros(len(following)),
-            pairs=np.zeros(following.shape, np.int32),
-            credit=np.broadcast_to(np.zeros(1), (1, int(max_steps))),  # takes no memory, however long the episodes
-            cap=np.inf,
-            discount=None,
-            keep_on_truncation=True,
         )
-        check(model)
-        return model
+        check_model(model)
+        return model._replace(next_states=following.astype(np.int32))
 
 
-def check(model: TabularModel) -> None:
+class TabularShaping(NamedTuple):
+    """A potential that shapes the rewards of a ``TabularModel``.
+
+    The shaped reward of a step from s to s' is ``reward + (discount * Phi' - Phi)``, where the potential after the step
+    is ``Phi' = scale * (potential[s'] + min(cap, sum of credit so far))``, and the step itself adds
+    ``credit[pairs[s, action]]`` to the sum. With ``once``, a row of credit adds something only once an episode. Phi' is
+    0 where the step terminates the episode, and where a time limit ends it unless ``keep_on_truncation``.
+    """
+
+    discount: float  # must be the agent's
+    potential: NDArray[np.float64]  # (states,)
+    pairs: NDArray[np.int32]  # (states, actions) row of credit
+    credit: NDArray[np.float64]  # (rows,)
+    cap: float
+    scale: float
+    once: bool
+    keep_on_truncation: bool
+
+    @classmethod
+    def of(
+        cls,
+        model: TabularModel,
+        discount: float,
+        *,
+        potential: ArrayLike | None = None,
+        pairs: ArrayLike | None = None,
+        credit: ArrayLike | None = None,
+        cap: float = np.inf,
+        scale: float = 1.0,
+        once: bool = False,
+        keep_on_truncation: bool = True,
+    ) -> "TabularShaping":
+        """A shaping of checked arrays; what is not given is 0 everywhere.
+
+        A wrapper with a method ``tabular_shaping(model)`` gives the arguments:
+        ``TabularShaping.of(model, **wrapper.tabular_shaping(model))``.
+        """
+        shaping = cls(
+            discount=discount,
+            potential=np.asarray(np.zeros(len(model.next_states)) if potential is None else potential, np.float64),
+            pairs=np.asarray(np.zeros(model.next_states.shape) if pairs is None else pairs, np.int32),
+            credit=np.asarray(np.zeros(1) if credit is None else credit, np.float64),
+            cap=float(cap),
+            scale=float(scale),
+            once=once,
+            keep_on_truncation=keep_on_truncation,
+        )
+        check_shaping(shaping, model)
+        return shaping
+
+
+def check_model(model: TabularModel) -> None:
     """Raise if the arrays do not fit together: compiled code would read beyond them."""
     shape = np.shape(model.next_states)
     if len(shape) != 2 or 0 in shape:
         raise ValueError(f"next_states must have shape (states, actions), got shape {shape}")
-    states = shape[0]
     if model.max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {model.max_steps}")
-    expected = {"rewards": shape, "terminated": shape, "pairs": shape, "potential": (states,)}
-    for name, wanted in expected.items():
-        found = np.shape(getattr(model, name))
-        if found != wanted:
-            raise ValueError(f"{name} must have shape {wanted} to go with next_states {shape}, got shape {found}")
-    rows = np.shape(model.credit)
-    if len(rows) != 2 or rows[1] != model.max_steps or not rows[0]:
-        raise ValueError(f"credit must have shape (rows, max_steps) = (rows, {model.max_steps}), got shape {rows}")
-    for name, indices, count in (
-        ("start", model.start, states),
-        ("next_states", model.next_states, states),
-        ("pairs", model.pairs, rows[0]),
-    ):
-        low, high = np.min(indices), np.max(indices)
-        if low < 0 or high >= count:
-            raise ValueError(f"{name} must lie from 0 to {count - 1}, got {low if low < 0 else high}")
-    for name, values in (
-        ("rewards", model.rewards), ("potential", model.potential), ("credit", distinct_credit(model.credit)),
-    ):  # fmt: skip
-        finite = np.isfinite(values)
-        if not finite.all():
-            where = tuple(int(i) for i in np.argwhere(~finite)[0])
-            raise ValueError(f"{name} must be finite numbers, got {np.asarray(values)[where]} at {where}")
-    if not np.isfinite(model.scale):
-        raise ValueError(f"scale must be a finite number, got {model.scale}")
-    if not model.cap >= 0:  # NaN, too
-        raise ValueError(f"cap must be 0 or more (inf for none), got {model.cap}")
+    for name in ("rewards", "terminated"):
+        _check_shape(name, getattr(model, name), shape, shape)
+    _check_indices("start", model.start, shape[0])
+    _check_indices("next_states", model.next_states, shape[0])
+    _check_finite("rewards", model.rewards)
 
 
-def distinct_credit(credit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(rows, max_steps), or (rows, 1) where credit is one column repeated without taking memory."""
-    return credit[:, :1] if credit.strides[1] == 0 else credit
+def check_shaping(shaping: TabularShaping, model: TabularModel) -> None:
+    """Raise if the arrays do not fit together, or not with the model."""
+    shape = model.next_states.shape
+    _check_shape("potential", shaping.potential, shape[:1], shape)
+    _check_shape("pairs", shaping.pairs, shape, shape)
+    if np.ndim(shaping.credit) != 1 or not len(shaping.credit):
+        raise ValueError(f"credit must have shape (rows,), got shape {np.shape(shaping.credit)}")
+    _check_indices("pairs", shaping.pairs, len(shaping.credit))
+    for name in ("potential", "credit", "scale"):
+        _check_finite(name, getattr(shaping, name))
+    if not shaping.cap >= 0:  # NaN, too
+        raise ValueError(f"cap must be 0 or more (inf for none), got {shaping.cap}")
+
+
+def _check_shape(name: str, array: Any, expected: tuple[int, ...], model: tuple[int, ...]) -> None:
+    if np.shape(array) != expected:
+        raise ValueError(
+            f"{name} must have shape {expected} to go with next_states {model}, got shape {np.shape(array)}"
+        )
+
+
+def _check_indices(name: str, indices: Any, count: int) -> None:
+    low, high = np.min(indices), np.max(indices)
+    if low < 0 or high >= count:
+        raise ValueError(f"{name} must lie from 0 to {count - 1}, got {low if low < 0 else high}")
+
+
+def _check_finite(name: str, values: Any) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        raise ValueError(f"{name} must be finite, got {np.asarray(values)[where]} at {where}")
+
+
+def tabular_of(env: gym.Env[Any, Any]) -> tuple[TabularModel, TabularShaping | None] | None:
+    """The environment as arrays and its shaping, if any; None where it, or a wrapper around it, has no such form."""
+    layer: Any = env
+    shapers: list[Any] = []
+    while isinstance(layer, gym.Wrapper):
+        if hasattr(type(layer), "tabular_shaping"):
+            shapers.append(layer)
+        elif not isinstance(layer, _TRANSPARENT):  # may change anything: a time limit, rewards, what actions mean
+            return None
+        layer = layer.env
+    if not hasattr(layer, "tabular") or len(shapers) > 1:
+        return None
+    try:
+        model: TabularModel = layer.tabular()
+        return model, TabularShaping.of(model, **shapers[0].tabular_shaping(model)) if shapers else None
+    except (AttributeError, OverflowError):  # a potential without arrays; more states than fit in memory
+        return None
 
 
 def best_return(model: TabularModel, discount: float) -> float:
@@ -131,29 +184,3 @@ def best_return(model: TabularModel, discount: float) -> float:
             break
         best = further
     return float(best[model.start])
-
-
-def model_of(env: gym.Env[Any, Any]) -> TabularModel | None:
-    """The environment, wrappers included, as arrays; None where it, or a wrapper around it, does not offer that."""
-    layer: Any = env
-    while isinstance(layer, gym.Wrapper):
-        # A wrapper that knows nothing of tables may change anything: a time limit, rewards, what actions mean.
-        if not isinstance(layer, _TRANSPARENT) and not hasattr(type(layer), "tabular"):
-            return None
-        layer = layer.env
-    if not hasattr(layer, "tabular"):
-        return None
-    try:
-        model: TabularModel = env.get_wrapper_attr("tabular")()
-    except (AttributeError, OverflowError):  # a potential without a table; more states than a table can hold
-        return None
-    return model
-
-
-def _whole(name: str, numbers: NDArray[Any]) -> NDArray[np.int32]:
-    """The same numbers as int32, or an error."""
-    if not np.issubdtype(numbers.dtype, np.integer):
-        raise TypeError(f"{name} must be integers, got {numbers.dtype}")
-    if numbers.max() >= 2**31:
-        raise ValueError(f"{name} must be under 2**31, got {numbers.max()}")
-    return numbers.astype(np.int32)

@@ -69,7 +69,7 @@ def learn_online(
     online.watch(env.observation_space, env.action_space)
     changing = ChangingPotential(potential or online.present or NoPotential())
     shaped = PotentialShaping(_Collecting(env, online), changing, agent.discount, scale=scale)
-    run = PlainRun(shaped, state, agent.seed, agent.learning_rate, agent.epsilon, agent.discount)
+    run = PlainRun(shaped, agent, state)
     returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
     told = len(online.history)
     with progress_bar(progress, "episodes") as tick:

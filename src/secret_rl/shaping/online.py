@@ -194,7 +194,7 @@ class OnlineCredit:
             pairs[earning] = numbers + 1
         return {
             "pairs": pairs.reshape(states, actions).astype(np.int32),
-            "credit": np.broadcast_to(rows[:, None], (len(rows), model.max_steps)),
+            "credit": rows,
             "cap": self.bound,
             "once": not self.options["repeat"],
         }

@@ -101,20 +101,17 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         info["shaping_reward"] = info["shaping_reward"] + shaping if stacked else shaping
         return observation, reward + shaping, terminated, truncated, info
 
-    def tabular(self) -> Any:
-        """The environment as arrays, with this shaping, for compiled agents.
+    def tabular_shaping(self, model: Any) -> dict[str, Any]:
+        """The shaping as arrays over the states of a finite task, for compiled agents.
 
-        An ``AttributeError`` where the environment or the potential has no such form.
+        An ``AttributeError`` where the potential has no such form.
         """
-        model = self.env.get_wrapper_attr("tabular")()
         tabulate = getattr(self.potential, "tabulate", None)
         if tabulate is None:
             raise AttributeError(f"{self.potential!r} has no form as arrays")
-        if model.discount is not None:
-            raise AttributeError("an environment that is shaped twice has no form as arrays")
-        return model._replace(
+        return {
             **tabulate(model),
-            scale=self.shaping_scale,  # not multiplied in: a sum of products is not, to the bit, the product of the sum
-            discount=self.shaping_discount,
-            keep_on_truncation=self._keep,
-        )
+            "scale": self.shaping_scale,  # not multiplied in: rounding would differ
+            "discount": self.shaping_discount,
+            "keep_on_truncation": self._keep,
+        }

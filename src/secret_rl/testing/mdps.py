@@ -1,7 +1,7 @@
 """Small finite tasks that can be solved exactly, and a way to read one off an environment, wrappers included.
 
-What an agent with all the time in the world would do is then known, so that a wrapper can be shown to leave it
-alone: ``optimal_actions(measure(wrapper(MdpEnv(mdp))), ...)`` against ``optimal_actions(mdp, ...)``.
+A test can then show that a wrapper keeps the optimal policies: ``optimal_actions(measure(wrapper(MdpEnv(mdp))), ...)``
+against ``optimal_actions(mdp, ...)``.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ class Mdp:
     rewards: NDArray[np.float64]
     """(states, actions, outcomes)"""
     terminal: NDArray[np.bool_]
-    """(states,) where episodes end; what lies behind counts nothing."""
+    """(states,) where episodes end; nothing after them counts."""
 
     def q_values(self, discount: float) -> NDArray[np.float64]:
         """(states, actions) optimal values, by value iteration to rounding error."""
@@ -60,8 +60,8 @@ def random_mdp(seed: int, states: int = 5, actions: int = 3, outcomes: int = 2) 
 class MdpEnv(gym.Env[int, int]):
     """An ``Mdp`` as an environment; the observation and ``info["state"]`` are the state.
 
-    ``reset(options={"state": s, "outcomes": [0, 1, 1]})`` chooses the first state, and what chance decides in the
-    next steps.
+    ``reset(options={"state": s, "outcomes": [0, 1, 1]})`` chooses the first state, and the random outcomes of the next
+    steps.
     """
 
     def __init__(self, mdp: Mdp) -> None:
@@ -79,7 +79,7 @@ class MdpEnv(gym.Env[int, int]):
         return self._state, {"state": self._state}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """What chance decides, unless it was told."""
+        """Take a step; its outcome is random unless ``reset`` fixed it."""
         mdp, state = self.mdp, self._state
         if self._outcomes:
             outcome = self._outcomes.pop(0)
@@ -102,14 +102,14 @@ class Measured:
 def measure(env: gym.Env[Any, Any], memory: Callable[[], Hashable] = lambda: None) -> Measured:
     """Read a task off an environment with an ``MdpEnv`` inside, by trying everything once.
 
-    ``memory`` tells what the environment remembers beside the state, such as the sum that a potential of the history
+    ``memory`` returns what the environment remembers beside the state, such as the sum that a potential of the history
     keeps: a state of the measured task is a pair of both. The pairs reached from any first state must be finitely
     many. Terminal states count once each.
     """
     base: Mdp = env.unwrapped.mdp  # type: ignore[attr-defined]
     _, actions, outcomes = base.rewards.shape
     numbers: dict[Hashable, int] = {}
-    paths: list[tuple[int, list[int], list[int]]] = []  # first state, then actions and what chance decided
+    paths: list[tuple[int, list[int], list[int]]] = []  # first state, actions, random outcomes
     waiting: deque[int] = deque()
 
     def number(key: Hashable, path: tuple[int, list[int], list[int]]) -> int:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from secret_rl.agents.dqn.options import FILTERS, UNITS
-
+FILTERS, STRIDES = (8, 16, 16), (2, 1, 1)  # of three 3x3 convolutions
 TAPS = 9  # of a 3x3 kernel
+UNITS = 64  # of the dense layer behind them
 
 
 class Layer(NamedTuple):

@@ -1,4 +1,4 @@
-"""Deep Q-learning of many learners at once: tasks x seeds, every learner with a network and a replay of its own."""
+"""The paper's DQN on finite tasks: tasks x seeds in one batch, every learner with a network and a replay of its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -9,17 +9,56 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from secret_rl.agents.dqn.networks import Networks, initial
-from secret_rl.agents.dqn.options import DqnOptions
-from secret_rl.agents.dqn.tasks import Tasks, check_models
-from secret_rl.checks import check_integer
-from secret_rl.envs.tabular import TabularModel
+from paper.batched_networks import Networks, Shape, first_patches, initial
+from secret_rl.envs.tabular import TabularModel, TabularShaping, check_model, check_shaping
 from secret_rl.progress import progress_bar
 
 _SIDE_BY_SIDE = 8  # environments of each learner
 _FITTING = 3_000  # updates that fit values to a potential before learning
 _RISE = 1e-3  # of a potential that counts as credit
 _SHARED = ("random_steps", "batch_size", "train_every", "clip", "epsilon_test", "replay")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DqnOptions:
+    """The numbers of the paper's DQN (appendix A), and what credit is spent on; it does not give all of them."""
+
+    learning_rate: float = 0.00025
+    """Of RMSProp."""
+    decay: float = 0.95
+    """Of the mean of squared gradients; not in the paper."""
+    stabiliser: float = 1e-6
+    """Added to its root; not in the paper. With the 0.01 of other work these small gradients hardly move anything."""
+    discount: float = 0.9
+    """Not in the paper. With 0.99 this small network overestimates values until agents only walk about."""
+    epsilon_steps: int = 250_000
+    """Over these, exploration falls from 1 to ``epsilon_final``."""
+    epsilon_final: float = 0.01
+    epsilon_test: float = 0.001
+    random_steps: int = 5_000
+    """Transitions of random play before learning begins."""
+    target_every: int = 2_000
+    """Steps between two copies of the network that values are bootstrapped from."""
+    replay: int = 1_000_000
+    batch_size: int = 32
+    """Not in the paper."""
+    train_every: int = 4
+    """Steps between two updates; not in the paper."""
+    clip: float = 10.0
+    """Largest norm of a gradient; not in the paper."""
+
+    shaping: bool = True
+    """Add the potential's shaping to the rewards, where a task has a potential."""
+    priority: float = 0.0
+    """Share of each batch drawn among transitions that raised the potential or were rewarded."""
+    bootstrap: float = 0.0
+    """How much of the bootstrapped value is the potential itself at first; falls to 0 over ``fade_steps``."""
+    bonus: float = 0.0
+    """Times the rise of the potential, added to the reward at first. Until it has faded, over ``fade_steps``, other
+    policies may be optimal."""
+    fade_steps: int = 100_000
+    start_from_potential: bool = False
+    """Fit all values of a state to its potential before learning (Wiewiora 2003: what shaping amounts to)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +81,7 @@ def dqn_many(
     steps: int,
     options: DqnOptions | Sequence[DqnOptions] = DqnOptions(),  # noqa: B008  frozen
     *,
+    shapings: Sequence[TabularShaping | None] | None = None,
     seed: int = 0,
     test_every: int = 5_000,
     test_episodes: int = 4,
@@ -52,17 +92,29 @@ def dqn_many(
 ) -> DqnCurves:
     """Let ``seeds`` learners learn each model for ``steps`` steps, all of them in one batch.
 
-    Tasks must be finite and observe images (``TriggersEnv(window=None, layout_seed=...).tabular()``), shaped or not
-    (``PotentialShaping(...).tabular()``). In place of a model, several may be given: every episode of those learners
-    is in one of them at random. ``options`` may differ between models, but for those that all learners share.
-    ``initial`` gives weights to start from, (seeds, parameters) or None for each model. What one learner does depends
-    on the others in the batch, by the random numbers they share; the same call gives the same result on one device.
+    What one learner does depends on the others in the batch, by the random numbers they share; the same call gives the
+    same result on one device.
 
     >>> import gymnasium as gym, secret_rl
     >>> maze = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, window=None, layout_seed=1).unwrapped.tabular()
     >>> curves = dqn_many([maze], 2, 400, DqnOptions(random_steps=100), test_every=200, device="cpu", progress=False)
     >>> curves.returns.shape
     (1, 2, 3)
+
+    Args:
+        models: Finite tasks that observe square images (``TriggersEnv(window=None, layout_seed=...).tabular()``). In
+            place of a model, several may be given: every episode of those learners is in one of them at random.
+        seeds: Learners of each model.
+        steps: Environment steps of each learner.
+        options: For all models, or one for each; some must be the same for all.
+        shapings: One for each model, or None where rewards are not shaped.
+        seed: Of everything random.
+        test_every: Steps between two tests, of ``test_episodes`` episodes each.
+        test_episodes: See above.
+        test_discount: Of the returns in ``discounted``.
+        initial: Weights to start from, (seeds, parameters) or None for each model.
+        device: Where to learn; by default a GPU if there is one.
+        progress: Show a progress bar; by default if the terminal is interactive.
     """
     lists = [[model] if isinstance(model, TabularModel) else list(model) for model in models]
     each = [options] * len(lists) if isinstance(options, DqnOptions) else list(options)
@@ -73,14 +125,13 @@ def dqn_many(
             raise ValueError(f"{name} must be the same for all models: learn them in different calls")
     if each and _SIDE_BY_SIDE % each[0].train_every:
         raise ValueError(f"train_every must divide {_SIDE_BY_SIDE}, got {each[0].train_every}")
-    for name, value in (("seeds", seeds), ("steps", steps), ("test_every", test_every)):
-        check_integer(name, value, 1)
-    check_models(
-        [model for listed in lists for model in listed],
-        [option.discount for option, listed in zip(each, lists, strict=True) for _ in listed],
-    )
+    shaped = [
+        [TabularShaping.of(model, option.discount) if shaping is None else shaping for model in listed]
+        for listed, shaping, option in zip(lists, shapings or [None] * len(lists), each, strict=True)
+    ]
+    _check(lists, shaped, each)
     where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-    learners = _Learners(lists, seeds, steps, each, seed, initial, where)
+    learners = _Learners(lists, shaped, seeds, steps, each, seed, initial, where)
     tests, tested = [], []
     with torch.no_grad(), progress_bar(progress, "steps") as tick:
         for now in learners.learn(steps, test_every):
@@ -93,12 +144,74 @@ def dqn_many(
     return DqnCurves(np.array(tested), returns, discounted, weights)
 
 
+def _check(
+    models: list[list[TabularModel]], shapings: list[list[TabularShaping]], options: Sequence[DqnOptions]
+) -> None:
+    """Raise where tasks do not fit together, or were shaped for another discount."""
+    expected = None
+    for number, (listed, shaped, option) in enumerate(zip(models, shapings, options, strict=True)):
+        for model, shaping in zip(listed, shaped, strict=True):
+            check_model(model)
+            check_shaping(shaping, model)
+            sizes = (*np.shape(model.observations)[1:], model.next_states.shape[1], model.max_steps)
+            expected = expected or sizes
+            if sizes != expected or len(sizes) != 5 or sizes[0] != sizes[1]:
+                raise ValueError(
+                    f"model {number} has (side, side, channels, actions, steps) {sizes}, expected square images and "
+                    f"the sizes {expected} of the first model: learn tasks of different sizes in different calls"
+                )
+            if shaping.discount != option.discount:
+                raise ValueError(
+                    f"model {number} is shaped with discount {shaping.discount}, but the agent's is {option.discount}"
+                )
+
+
+class Tasks:
+    """Models and shapings end to end: state ``s`` of model ``m`` is state ``m * states + s`` of all."""
+
+    def __init__(
+        self, models: Sequence[TabularModel], shapings: Sequence[TabularShaping], device: torch.device
+    ) -> None:
+        self.states = max(len(model.next_states) for model in models)
+        self.actions = models[0].next_states.shape[1]
+        self.max_steps = models[0].max_steps
+        images = np.asarray(models[0].observations)
+        self.shape = Shape(-(-images.shape[1] // 2), images.shape[3], self.actions)
+        first = np.arange(len(models)) * self.states
+
+        def joined(columns: list[NDArray[Any]], dtype: Any) -> Tensor:
+            rows = np.zeros((len(models), self.states, *columns[0].shape[1:]), dtype)
+            for row, column in zip(rows, columns, strict=True):
+                row[: len(column)] = column
+            return torch.as_tensor(rows.reshape(len(models) * self.states, *columns[0].shape[1:]), device=device)
+
+        moves = [2 * (f + m.next_states.astype(np.int64)) + m.terminated for f, m in zip(first, models, strict=True)]
+        self.moves = joined(moves, np.int64).view(-1)  # (all states * actions) 2 * next state + whether it terminates
+        self.rewards = joined([m.rewards for m in models], np.float32).view(-1)
+        self.potential = joined([s.scale * s.potential for s in shapings], np.float32)
+        earned = [s.scale * s.credit[s.pairs] for s in shapings]
+        self.credit = joined(earned, np.float32).view(-1)  # what a pair adds to the running sum
+        once = [s.once for s in shapings]
+        self.once = torch.tensor(once, device=device) if any(once) else None
+        self.credit_rows = joined([s.pairs for s in shapings], np.int64).view(-1)
+        self.most_rows = max(len(s.credit) for s in shapings)
+        self.patches = joined([first_patches(np.asarray(m.observations)) for m in models], np.float32)
+        self.caps = torch.tensor([min(s.scale * s.cap, 1e9) for s in shapings], device=device)
+        self.starts = torch.tensor([f + m.start for f, m in zip(first.tolist(), models, strict=True)], device=device)
+        self.keep_on_truncation = torch.tensor([s.keep_on_truncation for s in shapings], device=device)
+
+    def model_of(self, states: Tensor) -> Tensor:
+        """Which model each state belongs to."""
+        return states // self.states
+
+
 class _Learners:
     """The state of all learners, and what happens in a step and in an update."""
 
     def __init__(
         self,
         models: list[list[TabularModel]],
+        shapings: list[list[TabularShaping]],
         seeds: int,
         steps: int,
         options: list[DqnOptions],
@@ -107,7 +220,9 @@ class _Learners:
         device: torch.device,
     ) -> None:
         self._device = device
-        self._tasks = tasks = Tasks([model for listed in models for model in listed], device)
+        self._tasks = tasks = Tasks(
+            [m for listed in models for m in listed], [s for listed in shapings for s in listed], device
+        )
         self._n = n = len(models) * seeds
         self._common = options[0]
         self._options = {

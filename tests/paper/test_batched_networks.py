@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from paper.batched_networks import FILTERS, STRIDES, TAPS, Networks, Shape, first_patches, initial
 from torch.nn import functional
-
-from secret_rl.agents.dqn.networks import TAPS, Networks, Shape, first_patches, initial
-from secret_rl.agents.dqn.options import FILTERS, STRIDES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

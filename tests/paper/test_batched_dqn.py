@@ -1,15 +1,14 @@
-"""Deep Q-learning of many learners at once: what they learn, what they are paid, and what they are told."""
+"""Deep Q-learning of many learners at once: what they learn, and the rewards they receive."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from paper.batched_dqn import DqnOptions, Tasks, _Learners, dqn_many
+from paper.batched_networks import FILTERS, STRIDES, UNITS
 
-import secret_rl  # noqa: F401
-from secret_rl.agents.dqn import DqnOptions, dqn_many
-from secret_rl.agents.dqn.many import _Learners
-from secret_rl.agents.dqn.tasks import Tasks
-from secret_rl.envs.tabular import best_return
+import secret_rl as srl
+from secret_rl.envs.tabular import TabularShaping, best_return
 from secret_rl.shaping import PotentialShaping, TablePotential
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -26,8 +25,11 @@ def plain(layout=1, **changes):
     return maze(layout, **changes).unwrapped.tabular()
 
 
-def shaped(potential, layout=1, discount=0.9, **changes):
-    return PotentialShaping(maze(layout, **changes), potential, discount).tabular()
+def shaped(potential, layout=1, discount=0.9, env=None, **changes):
+    """A model and its shaping."""
+    model = plain(layout, **changes)
+    env = env or PotentialShaping(maze(layout, **changes), potential, discount)
+    return model, TabularShaping.of(model, **env.tabular_shaping(model))
 
 
 class Sum:
@@ -40,9 +42,7 @@ class Sum:
 
     def tabulate(self, model):
         pairs = np.arange(model.next_states.size, dtype=np.int32).reshape(model.next_states.shape) % 7
-        credit = np.array([0, 0.1, 0, 0.2, 0, 0, 0.4])
-        credit = np.broadcast_to(credit[:, None], (7, model.max_steps))
-        return {"pairs": pairs, "credit": credit, "cap": 0.5, "once": self.once}
+        return {"pairs": pairs, "credit": np.array([0, 0.1, 0, 0.2, 0, 0, 0.4]), "cap": 0.5, "once": self.once}
 
     def begin(self, observation, info):
         return 0.0
@@ -54,8 +54,14 @@ class Sum:
         return self
 
 
-def learners_of(models, options=DqnOptions(random_steps=10**6), steps=800):  # noqa: B008  frozen
-    return _Learners([[model] for model in models], 1, steps, [options] * len(models), 0, None, torch.device("cpu"))
+def learners_of(tasks, options=DqnOptions(random_steps=10**6), steps=800):  # noqa: B008  frozen
+    """One learner of each (model, shaping)."""
+    models, shapings = ([[part] for part in column] for column in zip(*tasks, strict=True))
+    return _Learners(models, shapings, 1, steps, [options] * len(models), 0, None, torch.device("cpu"))
+
+
+def unshaped(model):
+    return model, TabularShaping.of(model, 0.9)
 
 
 def test_learners_find_the_best_path_and_say_how_they_got_there():
@@ -81,8 +87,8 @@ def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
     table = TablePotential({state: (state * 37 % 11) / 11 for state in range(36)})
     phi = table if potential == "table" else Sum(once=potential != "sum")
     env = PotentialShaping(maze(5, max_steps=6), phi, 0.9, scale=0.5, truncation=truncation)
-    model = env.tabular()
-    learners = learners_of([model, shaped(Sum(), max_steps=6)])  # another that pays pairs each time
+    model, shaping = shaped(phi, 5, env=env, max_steps=6)
+    learners = learners_of([(model, shaping), shaped(Sum(), max_steps=6)])  # another that pays pairs each time
     with torch.no_grad():
         for _ in range(60):
             learners._step()
@@ -96,12 +102,12 @@ def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
             following = int(model.next_states[state, action])
             assert word >> 8 & 2**24 - 1 == following
             assert terminated == model.terminated[state, action]
-            row = int(model.pairs[state, action])
-            again += model.once and row in rows and model.credit[row, time] > 0
-            earned = total + (0.0 if model.once and row in rows else model.credit[row, time])
+            row = int(shaping.pairs[state, action])
+            again += shaping.once and row in rows and shaping.credit[row] > 0
+            earned = total + (0.0 if shaping.once and row in rows else shaping.credit[row])
             rows.add(row)
-            before = model.scale * (model.potential[state] + min(model.cap, total))
-            after = model.scale * (model.potential[following] + min(model.cap, earned))
+            before = shaping.scale * (shaping.potential[state] + min(shaping.cap, total))
+            after = shaping.scale * (shaping.potential[following] + min(shaping.cap, earned))
             time += 1
             truncated = time >= model.max_steps and not terminated
             if terminated or (truncated and truncation == "zero"):
@@ -111,12 +117,12 @@ def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
             ends["truncated"] += truncated
             over = terminated or truncated
             state, time, total, rows = (model.start, 0, 0.0, set()) if over else (following, time, earned, rows)
-    assert min(ends.values()) > 3 and (again > 3) == model.once
+    assert min(ends.values()) > 3 and (again > 3) == shaping.once
 
 
 def test_without_shaping_the_same_task_pays_its_own_rewards():
-    model = shaped(TablePotential(dict.fromkeys(range(36), 1.0)))
-    learners = learners_of([model], DqnOptions(random_steps=10**6, shaping=False))
+    task = shaped(TablePotential(dict.fromkeys(range(36), 1.0)))
+    learners = learners_of([task], DqnOptions(random_steps=10**6, shaping=False))
     with torch.no_grad():
         for _ in range(60):
             learners._step()
@@ -124,16 +130,16 @@ def test_without_shaping_the_same_task_pays_its_own_rewards():
 
 
 def test_a_fading_bonus_pays_rises_alone_and_ends():
-    model = shaped(TablePotential({state: (state * 37 % 11) / 11 for state in range(36)}))
+    model, shaping = shaped(TablePotential({state: (state * 37 % 11) / 11 for state in range(36)}))
     options = DqnOptions(random_steps=10**6, shaping=False, bonus=0.5, fade_steps=400)
-    learners = learners_of([model], options)
+    learners = learners_of([(model, shaping)], options)
     with torch.no_grad():
         for _ in range(100):
             learners._step()
     words, paid = learners._transitions[0, :800].numpy(), learners._rewards[0, :800].numpy()
     state, following, action = words >> 32, words >> 8 & 2**24 - 1, words >> 1 & 127
-    after = np.where(words & 1, 0.0, model.potential[following])
-    rise = np.maximum(after - model.potential[state], 0)
+    after = np.where(words & 1, 0.0, shaping.potential[following])
+    rise = np.maximum(after - shaping.potential[state], 0)
     fade = np.maximum(1 - np.arange(800) // 8 * 8 / 400, 0)
     np.testing.assert_allclose(paid, model.rewards[state, action] + 0.5 * fade * rise, atol=1e-6)
     assert (rise[400:] > 0).any() and (paid[400:] == model.rewards[state, action][400:]).all()
@@ -141,14 +147,14 @@ def test_a_fading_bonus_pays_rises_alone_and_ends():
 
 def test_credited_replay_draws_its_share_among_credited_transitions():
     table = TablePotential({state: float(state == 3) for state in range(36)})
-    model = shaped(table)
-    learners = learners_of([model], DqnOptions(random_steps=10**6, priority=0.5, batch_size=64))
+    model, shaping = shaped(table)
+    learners = learners_of([(model, shaping)], DqnOptions(random_steps=10**6, priority=0.5, batch_size=64))
     with torch.no_grad():
         for _ in range(60):
             learners._step()
         words = torch.cat([learners._sampled()[0] for _ in range(20)], 1)
     state, following = words >> 32, words >> 8 & 2**24 - 1
-    potential = torch.as_tensor(model.potential)
+    potential = torch.as_tensor(shaping.potential)
     known = torch.where(words & 1 == 1, 0.0, potential[following])
     reward = torch.as_tensor(model.rewards)[state, words >> 1 & 127]
     credited = ((known - potential[state] > 1e-3) | (reward > 0)).reshape(20, 64)
@@ -157,21 +163,21 @@ def test_credited_replay_draws_its_share_among_credited_transitions():
 
 
 def test_values_that_start_from_the_potential_do():
-    model = shaped(TablePotential({state: (state % 4) / 4 for state in range(36)}), size=4)
+    model, shaping = shaped(TablePotential({state: (state % 4) / 4 for state in range(36)}), size=4)
     options = DqnOptions(random_steps=8, shaping=False, start_from_potential=True, learning_rate=0.0005)
-    learners = learners_of([model], options, steps=8)
+    learners = learners_of([(model, shaping)], options, steps=8)
     with torch.no_grad():
         for _ in learners.learn(8, 8):
             pass
-        patches = learners._tasks.patches[None, : len(model.potential)]
+        patches = learners._tasks.patches[None, : len(model.states)]
         values = learners._networks.values(learners._layers, patches)[0]
-    met = torch.as_tensor(model.potential, dtype=torch.float32)[:, None].expand_as(values)
+    met = torch.as_tensor(shaping.potential, dtype=torch.float32)[:, None].expand_as(values)
     assert (values - met).abs().mean() < 0.3 * (met - met.mean()).abs().mean()
 
 
 def test_a_learner_of_several_mazes_meets_them_all():
-    mazes = [plain(layout) for layout in range(4)]
-    learners = _Learners([mazes], 1, 800, [DqnOptions(random_steps=10**6)], 0, None, torch.device("cpu"))
+    mazes, shapings = zip(*(unshaped(plain(layout)) for layout in range(4)), strict=True)
+    learners = _Learners([mazes], [shapings], 1, 800, [DqnOptions(random_steps=10**6)], 0, None, torch.device("cpu"))
     with torch.no_grad():
         for _ in range(100):
             learners._step()
@@ -188,7 +194,7 @@ def test_weights_are_taken_over():
 
 
 def test_a_replay_that_is_full_forgets_the_oldest():
-    learners = learners_of([plain()], DqnOptions(random_steps=10**6, replay=160), steps=800)
+    learners = learners_of([unshaped(plain())], DqnOptions(random_steps=10**6, replay=160), steps=800)
     with torch.no_grad():
         for _ in range(20):
             learners._step()
@@ -200,7 +206,7 @@ def test_a_replay_that_is_full_forgets_the_oldest():
 
 def test_tasks_keep_their_states_apart():
     models = [plain(1), plain(2, triggers=2)]
-    tasks = Tasks(models, torch.device("cpu"))
+    tasks = Tasks(models, [unshaped(model)[1] for model in models], torch.device("cpu"))
     for number, model in enumerate(models):
         for state in (0, len(model.next_states) - 1):
             place = number * tasks.states + state
@@ -210,24 +216,31 @@ def test_tasks_keep_their_states_apart():
             assert tasks.model_of(torch.tensor(place)) == number
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: dqn_many([], 1, 10, **CPU), "at least one model"),
-        (lambda: dqn_many([plain(window=3)], 1, 10, **CPU), None),
-        (lambda: dqn_many([plain(), plain(size=4)], 1, 10, **CPU), "model 1"),
-        (lambda: dqn_many([shaped(TablePotential({0: 1.0}), discount=0.99)], 1, 10, **CPU), "discount 0.99"),
-        (lambda: dqn_many([plain()], 1, 10, [DqnOptions()] * 2, **CPU), "1 models but 2 options"),
-        (lambda: dqn_many([plain()] * 2, 1, 10, [DqnOptions(), DqnOptions(batch_size=8)], **CPU), "batch_size"),
-        (lambda: dqn_many([plain()], 1, 10, DqnOptions(train_every=3), **CPU), "train_every"),
-        (lambda: dqn_many([plain()], 0, 10, **CPU), "seeds"),
-        (lambda: DqnOptions(priority=1.5), "priority"),
-        (lambda: DqnOptions(target_every=0), "target_every"),
-    ],
-)
-def test_bad_input_is_told(call, words):
-    if words is None:  # a crop is a square image, too: seen, but not by mistake taken for the whole maze
-        assert call().returns.shape == (1, 1, 2)
-        return
-    with pytest.raises(ValueError, match=words):
-        call()
+def test_what_cannot_be_learned_together_is_refused():
+    model, shaping = shaped(TablePotential({0: 1.0}), discount=0.99)
+    for models, options, words in (
+        ([model, plain(size=4)], DqnOptions(discount=0.99), "model 1 has"),
+        ([model], DqnOptions(), "discount 0.99"),
+        ([model], [DqnOptions(discount=0.99)] * 2, "1 models but 2 options"),
+        ([model] * 2, [DqnOptions(), DqnOptions(batch_size=8)], "batch_size"),
+        ([model], DqnOptions(train_every=3), "train_every"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            dqn_many(models, 1, 10, options, shapings=[shaping, None][: len(models)], **CPU)
+
+
+def test_the_agent_of_stable_baselines_has_the_same_numbers():
+    own, others = DqnOptions(), srl.paper_dqn(10**6)
+    for name, other in (
+        ("learning_rate", "learning_rate"), ("replay", "buffer_size"), ("random_steps", "learning_starts"),
+        ("batch_size", "batch_size"), ("target_every", "target_update_interval"), ("clip", "max_grad_norm"),
+        ("epsilon_final", "exploration_final_eps"), ("epsilon_test", "evaluation_epsilon"),
+    ):  # fmt: skip
+        assert getattr(own, name) == others[other]
+    assert others["exploration_fraction"] * 10**6 == own.epsilon_steps
+    assert others["train_freq"] * 8 / others["gradient_steps"] == own.train_every
+    assert others["policy_kwargs"]["net_arch"] == [UNITS]
+    network = others["policy_kwargs"]["features_extractor_class"](maze(size=8).observation_space)
+    layers = [layer for layer in network.convolutions if isinstance(layer, torch.nn.Conv2d)]
+    assert [layer.out_channels for layer in layers] == list(FILTERS)
+    assert [layer.stride[0] for layer in layers] == list(STRIDES)
