@@ -18,10 +18,10 @@ from stable_baselines3.common.type_aliases import TrainFreq, TrainFrequencyUnit
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from benchmarks.results_file import Row, interleaved, write
-from secret_rl.envs.sb3 import GymnasiumVecEnv, sb3_envs
 from secret_rl.envs.triggers import TriggersVectorEnv
+from secret_rl.sb3.envs import GymnasiumVecEnv, sb3_envs
+from secret_rl.sb3.shaping import PotentialShapingVecEnv
 from secret_rl.shaping import TablePotential, VectorPotentialShaping
-from secret_rl.shaping.sb3 import PotentialShapingVecEnv
 
 SIZES = (8, 64, 256)
 VECTORS = (256, 4096)

@@ -33,7 +33,7 @@ def main(quick: bool = False) -> dict[str, float]:
     #    batch is drawn from transitions that raised the potential or were rewarded; unshaped, from the rewarded alone.
     steps = 400 if quick else 12_000
     options = {
-        "discount": 0.9, "learning_rate": 1e-3, "learning_starts": 100 if quick else 500, "gradient_steps": 2,
+        "gamma": 0.9, "learning_rate": 1e-3, "learning_starts": 100 if quick else 500, "gradient_steps": 2,
         "train_freq": 1, "target_update_interval": 500, "buffer_size": steps, "exploration_fraction": 0.5,
         "exploration_final_eps": 0.1, "device": "cpu", "evaluate_every": steps // 20,
         "replay_buffer_class": srl.ShapedReplayBuffer, "replay_buffer_kwargs": {"priority": 0.25},

@@ -32,7 +32,7 @@ def main(quick: bool = False) -> dict[str, float]:
     # 4. Held-out 5x5 mazes, two switches.
     steps = 512 if quick else 24_000
     options = {
-        "discount": 0.99, "n_envs": 16, "n_steps": 16 if quick else 64, "batch_size": 128, "n_epochs": 4,
+        "gamma": 0.99, "n_envs": 16, "n_steps": 16 if quick else 64, "batch_size": 128, "n_epochs": 4,
         "learning_rate": 1e-3, "ent_coef": 0.02, "device": "cpu", "evaluate_every": steps // 20,
     }  # fmt: skip
     returns: dict[str, list[float]] = {"unshaped": [], "credit": []}

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 import secret_rl as srl
 from paper.keys_doors_study import Condition, Files, Study, credit_of, target_of, target_settings
 from paper.keys_doors_way import KnownWay, known_way
-from secret_rl.agents.sb3 import load_weights, paper_ppo
 from secret_rl.atomic import replace_text
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer
+from secret_rl.sb3 import load_weights, paper_ppo
 from secret_rl.shaping import OnlineCredit, TablePotential
 
 ASTRAY = 0.1  # a wanderer that keeps to its ways meets a third of the cells

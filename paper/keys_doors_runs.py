@@ -16,10 +16,10 @@ import secret_rl as srl
 from paper.credit_runs import machine
 from paper.keys_doors_potentials import are_made, close_engines, make_potentials, potential_of
 from paper.keys_doors_study import Condition, Files, Study, credit_of, device, done, jobs, settings_of
-from secret_rl.agents.sb3 import paper_ppo, save_weights
 from secret_rl.atomic import replace_text
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.processes import worker_pool
+from secret_rl.sb3 import paper_ppo, save_weights
 
 # An agent that plays on maps it has never seen: in 24 episodes, 1.3 doors each, and the goal in 9. Without a bound on
 # how far an update goes, what was learned is lost again.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import secret_rl as srl
-from secret_rl.agents.sb3 import paper_ppo
+from secret_rl.sb3 import paper_ppo
 
 # To be looked at when everything else is settled: 3,000,000 to 3,000,004 were, and then how agents act was changed.
 HELD_OUT_MAPS = 3_100_000

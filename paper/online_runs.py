@@ -13,8 +13,8 @@ from stable_baselines3 import DQN
 
 import secret_rl as srl
 from paper.transfer_runs import DISCOUNT, HELD_OUT_LAYOUTS
-from secret_rl.agents.sb3 import paper_dqn
 from secret_rl.envs import TRIGGERS_ID
+from secret_rl.sb3 import paper_dqn
 from secret_rl.views import CenteredView
 
 TEST_EVERY = 2_500
@@ -93,7 +93,7 @@ def _tabular(
 def _dqn(
     panel: Panel, condition: Condition, maze: int, seed: int, online: srl.OnlineSecret | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    options = paper_dqn(panel.length, n_envs=8, discount=0.9)
+    options = paper_dqn(panel.length, n_envs=8, gamma=0.9)
     if condition.priority or online is not None:
         how = {"priority": condition.priority}
         options |= {"replay_buffer_class": srl.ShapedReplayBuffer, "replay_buffer_kwargs": how}

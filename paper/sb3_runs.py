@@ -13,10 +13,10 @@ import secret_rl as srl
 from paper.batched_dqn import DqnOptions
 from paper.credit_runs import fitted
 from paper.deep_runs import TEST_EVERY, Deep, Potentials, target_data
-from secret_rl.agents.sb3 import SmallConvolutions, paper_dqn
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.processes import worker_pool
 from secret_rl.progress import progress_bar
+from secret_rl.sb3 import SmallConvolutions, paper_dqn
 
 TEST_DISCOUNT = 0.99  # of the returns that are told, whatever the agents' own
 # Chosen in other mazes, with credit; with less entropy all agents soon stop touching prizes.
@@ -27,7 +27,7 @@ PPO_OPTIONS: dict[str, Any] = {
     "n_epochs": 4,
     "ent_coef": 0.05,
     "learning_rate": 0.001,
-    "discount": 0.95,
+    "gamma": 0.95,
     "policy": "CnnPolicy",
     "policy_kwargs": {"features_extractor_class": SmallConvolutions, "net_arch": [64]},
 }

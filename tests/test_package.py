@@ -56,8 +56,8 @@ def test_extras_are_those_promised():
 
 def test_every_missing_extra_is_named(monkeypatch):
     for module, blocked, extra in [
-        ("secret_rl.trajectories.minari", "minari", "minari"),
-        ("secret_rl.trajectories.sb3", "stable_baselines3.common.buffers", "sb3"),
+        ("secret_rl.minari", "minari", "minari"),
+        ("secret_rl.sb3", "stable_baselines3", "sb3"),
         ("secret_rl.report.figures", "matplotlib", "report"),
     ]:
         code = (

@@ -16,7 +16,7 @@ from documents import ROOT
 
 pytestmark = pytest.mark.xdist_group("site")  # built once
 
-ROOMS = ("trajectories", "views", "credit", "shaping", "agents", "online", "evaluation", "envs.keys_doors")
+ROOMS = ("trajectories", "views", "credit", "shaping", "agents", "experimental", "evaluation", "envs.keys_doors")
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src"}
 
 

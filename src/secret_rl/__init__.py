@@ -9,23 +9,29 @@ from secret_rl.version import VERSION
 if TYPE_CHECKING:
     from secret_rl.agents import LearningCurve as LearningCurve
     from secret_rl.agents import QLearning as QLearning
-    from secret_rl.agents.sb3 import DeepCurve as DeepCurve
-    from secret_rl.agents.sb3 import ShapedReplayBuffer as ShapedReplayBuffer
-    from secret_rl.agents.sb3 import paper_dqn as paper_dqn
-    from secret_rl.agents.sb3 import paper_ppo as paper_ppo
-    from secret_rl.agents.sb3 import train as train
     from secret_rl.credit import Attributions as Attributions
     from secret_rl.credit import Secret as Secret
     from secret_rl.credit import adapt as adapt
-    from secret_rl.envs.sb3 import GymnasiumVecEnv as GymnasiumVecEnv
-    from secret_rl.envs.sb3 import sb3_envs as sb3_envs
     from secret_rl.evaluation import compare as compare
     from secret_rl.evaluation import credit_quality as credit_quality
+    from secret_rl.experimental import OnlineSecret as OnlineSecret
+    from secret_rl.experimental import learn_online as learn_online
     from secret_rl.files import FileFormatError as FileFormatError
     from secret_rl.files import ResumeError as ResumeError
-    from secret_rl.online import OnlineSecret as OnlineSecret
-    from secret_rl.online import learn_online as learn_online
-    from secret_rl.online.sb3 import OnlineSecretCallback as OnlineSecretCallback
+    from secret_rl.minari import from_minari as from_minari
+    from secret_rl.minari import to_minari as to_minari
+    from secret_rl.sb3 import DeepCurve as DeepCurve
+    from secret_rl.sb3 import GymnasiumVecEnv as GymnasiumVecEnv
+    from secret_rl.sb3 import OnlineSecretCallback as OnlineSecretCallback
+    from secret_rl.sb3 import PotentialShapingVecEnv as PotentialShapingVecEnv
+    from secret_rl.sb3 import ShapedReplayBuffer as ShapedReplayBuffer
+    from secret_rl.sb3 import from_replay_buffer as from_replay_buffer
+    from secret_rl.sb3 import from_rollout_buffer as from_rollout_buffer
+    from secret_rl.sb3 import paper_dqn as paper_dqn
+    from secret_rl.sb3 import paper_ppo as paper_ppo
+    from secret_rl.sb3 import sb3_envs as sb3_envs
+    from secret_rl.sb3 import shape_with as shape_with
+    from secret_rl.sb3 import train as train
     from secret_rl.shaping import Cells as Cells
     from secret_rl.shaping import ChangingPotential as ChangingPotential
     from secret_rl.shaping import EventCredit as EventCredit
@@ -39,16 +45,10 @@ if TYPE_CHECKING:
     from secret_rl.shaping import VectorPotentialShaping as VectorPotentialShaping
     from secret_rl.shaping import estimate_potential as estimate_potential
     from secret_rl.shaping import learn_potential as learn_potential
-    from secret_rl.shaping.sb3 import PotentialShapingVecEnv as PotentialShapingVecEnv
-    from secret_rl.shaping.sb3 import shape_with as shape_with
     from secret_rl.trajectories import Episode as Episode
     from secret_rl.trajectories import Recorder as Recorder
     from secret_rl.trajectories import Trajectories as Trajectories
     from secret_rl.trajectories import collect as collect
-    from secret_rl.trajectories.minari import from_minari as from_minari
-    from secret_rl.trajectories.minari import to_minari as to_minari
-    from secret_rl.trajectories.sb3 import from_replay_buffer as from_replay_buffer
-    from secret_rl.trajectories.sb3 import from_rollout_buffer as from_rollout_buffer
     from secret_rl.views import CenteredView as CenteredView
     from secret_rl.views import CropView as CropView
     from secret_rl.views import DropView as DropView
@@ -66,21 +66,21 @@ _HOMES = {
     "ResumeError": "secret_rl.files",
     "LearningCurve": "secret_rl.agents",
     "QLearning": "secret_rl.agents",
-    "DeepCurve": "secret_rl.agents.sb3",
-    "ShapedReplayBuffer": "secret_rl.agents.sb3",
-    "paper_dqn": "secret_rl.agents.sb3",
-    "paper_ppo": "secret_rl.agents.sb3",
-    "train": "secret_rl.agents.sb3",
+    "DeepCurve": "secret_rl.sb3",
+    "ShapedReplayBuffer": "secret_rl.sb3",
+    "paper_dqn": "secret_rl.sb3",
+    "paper_ppo": "secret_rl.sb3",
+    "train": "secret_rl.sb3",
     "Attributions": "secret_rl.credit",
     "Secret": "secret_rl.credit",
     "adapt": "secret_rl.credit",
-    "GymnasiumVecEnv": "secret_rl.envs.sb3",
-    "sb3_envs": "secret_rl.envs.sb3",
+    "GymnasiumVecEnv": "secret_rl.sb3",
+    "sb3_envs": "secret_rl.sb3",
     "compare": "secret_rl.evaluation",
     "credit_quality": "secret_rl.evaluation",
-    "OnlineSecret": "secret_rl.online",
-    "learn_online": "secret_rl.online",
-    "OnlineSecretCallback": "secret_rl.online.sb3",
+    "OnlineSecret": "secret_rl.experimental",
+    "learn_online": "secret_rl.experimental",
+    "OnlineSecretCallback": "secret_rl.sb3",
     "Cells": "secret_rl.shaping",
     "ChangingPotential": "secret_rl.shaping",
     "EventCredit": "secret_rl.shaping",
@@ -94,8 +94,8 @@ _HOMES = {
     "VectorPotentialShaping": "secret_rl.shaping",
     "estimate_potential": "secret_rl.shaping",
     "learn_potential": "secret_rl.shaping",
-    "PotentialShapingVecEnv": "secret_rl.shaping.sb3",
-    "shape_with": "secret_rl.shaping.sb3",
+    "PotentialShapingVecEnv": "secret_rl.sb3",
+    "shape_with": "secret_rl.sb3",
     "CenteredView": "secret_rl.views",
     "CropView": "secret_rl.views",
     "DropView": "secret_rl.views",
@@ -107,10 +107,10 @@ _HOMES = {
     "Recorder": "secret_rl.trajectories",
     "Trajectories": "secret_rl.trajectories",
     "collect": "secret_rl.trajectories",
-    "from_minari": "secret_rl.trajectories.minari",
-    "to_minari": "secret_rl.trajectories.minari",
-    "from_replay_buffer": "secret_rl.trajectories.sb3",
-    "from_rollout_buffer": "secret_rl.trajectories.sb3",
+    "from_minari": "secret_rl.minari",
+    "to_minari": "secret_rl.minari",
+    "from_replay_buffer": "secret_rl.sb3",
+    "from_rollout_buffer": "secret_rl.sb3",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -52,8 +52,8 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
     from tests.attack.jobs import Inputs
     from tests.attack.table import listed, merged, table
 
-    import secret_rl.online.sb3
-    import secret_rl.report.explorer  # noqa: F401
+    import secret_rl.report.explorer
+    import secret_rl.sb3  # noqa: F401
 
     adopt_orphans()
     inputs = Inputs(scratch / "inputs")

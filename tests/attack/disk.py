@@ -26,8 +26,8 @@ from tests.attack.jobs import DQN, MAZE, TRIGGERS, Inputs, Job, jobs, small_fits
 from tests.attack.table import Tally
 
 import secret_rl as srl
-from secret_rl.agents.sb3 import train
 from secret_rl.cli import main
+from secret_rl.sb3 import train
 
 _SIZE = 8 << 20
 _PAGE = 4096

@@ -15,10 +15,10 @@ from tests.attack.content import ABSENT, digest_of, store_digest
 from tests.quick import quick_fits
 
 import secret_rl as srl
-from secret_rl.agents.sb3 import ShapedReplayBuffer, train
 from secret_rl.cli import main
 from secret_rl.credit import fitting
-from secret_rl.online.sb3 import OnlineSecretCallback
+from secret_rl.sb3 import ShapedReplayBuffer, train
+from secret_rl.sb3.callbacks import OnlineSecretCallback
 from secret_rl.trajectories import collecting, sources
 
 TRIGGERS = "secret_rl/Triggers-v0"

@@ -14,13 +14,12 @@ import torch
 from tests.attack.jobs import DQN, EPISODES, FIT, MAZE, TRIGGERS, Inputs, options_of, small_blocks, small_fits, words_of
 
 import secret_rl as srl
-from secret_rl.agents.sb3 import DeepCurve, load_weights, save_weights, train
 from secret_rl.cli import main
 from secret_rl.credit import checkpoint
 from secret_rl.evaluation import LearningCurves
-from secret_rl.online.saving import load_state, save_state
 from secret_rl.report.page import write_report
 from secret_rl.report.runs import load_runs
+from secret_rl.sb3 import DeepCurve, load_weights, save_weights, train
 from secret_rl.trajectories import collecting
 
 _STEPS = 96
@@ -196,11 +195,11 @@ def readers(inputs: Inputs) -> list[Reader]:
             made.add(vars(episode))
         made.secret = secret()
         made.update()
-        save_state(made, folder / "online", 40)
+        made.save(folder / "online", 40)
 
     def read_online(folder: Path) -> Any:
         made = online()
-        load_state(made, folder / "online", 40)
+        made.load(folder / "online", 40)
         return made
 
     def use_online(found: Any) -> None:

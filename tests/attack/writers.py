@@ -32,8 +32,8 @@ from tests.attack.jobs import (
 from tests.attack.table import Tally
 
 import secret_rl as srl
-from secret_rl.agents.sb3 import train
 from secret_rl.cli import main
+from secret_rl.sb3 import train
 
 _LIMIT = 60.0
 _SAVES = 12  # by each process that saves again and again

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from secret_rl.agents.sb3 import train
 from secret_rl.credit import Secret
+from secret_rl.sb3 import train
 
 OPTIONS = {"seed": 0, "steps": 12, "batch_size": 16, "units": 32, "validation": 0.3, "device": "cpu"}
 

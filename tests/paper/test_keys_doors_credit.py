@@ -129,7 +129,7 @@ def test_the_player_draws_its_actions_as_its_agent_does():
     from paper.keys_doors_potentials import Player
     from stable_baselines3 import PPO
 
-    from secret_rl.agents.sb3 import paper_ppo
+    from secret_rl.sb3 import paper_ppo
 
     options = paper_ppo()
     envs = srl.sb3_envs("secret_rl/KeysDoors-v0", 1, env_options={**WORLD, "size": (40, 30)})

@@ -14,7 +14,7 @@ from tests.quick import quick_fits
 import secret_rl as srl
 from paper import online, online_runs
 from secret_rl.evaluation import LearningCurves
-from secret_rl.online import secret
+from secret_rl.experimental import online as online_secret
 
 
 class _InTurn:
@@ -35,7 +35,7 @@ class _InTurn:
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     quick_fits(monkeypatch)
-    monkeypatch.setattr(secret, "SMALL_FIT", secret.SMALL_FIT | {"steps": 4, "units": 8})
+    monkeypatch.setattr(online_secret, "SMALL_FIT", online_secret.SMALL_FIT | {"steps": 4, "units": 8})
     monkeypatch.setattr(online, "RESULTS", tmp_path)
     monkeypatch.setattr(online, "CURVES", tmp_path / "curves")
     monkeypatch.setattr(online, "worker_pool", _InTurn)

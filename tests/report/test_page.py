@@ -10,8 +10,6 @@ from tests.quick import quick_fits
 from tests.sealing import change_json
 
 import secret_rl as srl
-from secret_rl.agents.sb3 import DeepCurve
-from secret_rl.agents.sb3.checkpoint import FORMAT as TRAINING
 from secret_rl.cli.learning import results_of, verdict
 from secret_rl.credit import RewardClasses
 from secret_rl.credit.diagnosis import FitReport, Gain
@@ -20,6 +18,8 @@ from secret_rl.evaluation import Comparison, CreditQuality, LearningCurves, comp
 from secret_rl.files import FileFormatError
 from secret_rl.report import page, save_frames, write_report
 from secret_rl.report.record import RunFolder
+from secret_rl.sb3 import DeepCurve
+from secret_rl.sb3.checkpoint import FORMAT as TRAINING
 
 ELEMENTS = (
     "html head meta title style body h1 h2 h3 p div table thead tbody tr th td details summary figure figcaption img "

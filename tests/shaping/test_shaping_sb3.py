@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import (  # noqa: E402
     VecNormalize,
 )
 
-from secret_rl.shaping.sb3 import PotentialShapingVecEnv, check_discount  # noqa: E402
+from secret_rl.sb3.shaping import PotentialShapingVecEnv, check_discount  # noqa: E402
 
 NORMAL = np.random.default_rng(0).normal(size=1024).tolist()
 MAZE = {"size": 3, "triggers": 1, "layout_seed": 4, "max_steps": 9}
@@ -186,7 +186,7 @@ def test_the_missing_extra_is_named():
     code = (
         "import sys; sys.modules['stable_baselines3'] = None\n"
         "import secret_rl.shaping\n"
-        "try:\n    import secret_rl.shaping.sb3\nexcept ModuleNotFoundError as e:\n    print(e)"
+        "try:\n    import secret_rl.sb3.shaping\nexcept ModuleNotFoundError as e:\n    print(e)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "secret-rl[sb3]" in done.stdout

@@ -1,6 +1,6 @@
 """Agents that learn, and what they gained meanwhile: tabular Q-learning, compiled where a task is given as arrays.
 
-Deep agents are in ``secret_rl.agents.sb3`` (Stable-Baselines3).
+Deep agents are in ``secret_rl.sb3`` (Stable-Baselines3).
 """
 
 from secret_rl.agents.curves import LearningCurve

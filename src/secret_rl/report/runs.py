@@ -11,7 +11,7 @@ from secret_rl.report.record import COMPARISON, COMPARISON_FORMAT, CURVES, FORMA
 from secret_rl.text import printable
 
 if TYPE_CHECKING:
-    from secret_rl.agents.sb3 import DeepCurve
+    from secret_rl.sb3 import DeepCurve
 
 _STATE = "state.json"
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -88,8 +88,8 @@ def _load_command(folder: Path, name: str) -> Run:
 
 
 def _load_training(folder: Path, name: str) -> Run:
-    from secret_rl.agents.sb3 import DeepCurve
-    from secret_rl.agents.sb3.checkpoint import FORMAT as TRAINING
+    from secret_rl.sb3 import DeepCurve
+    from secret_rl.sb3.checkpoint import FORMAT as TRAINING
 
     state = TRAINING.read_json(folder / _STATE)
     return Run(

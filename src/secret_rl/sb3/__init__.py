@@ -1,0 +1,22 @@
+"""Everything of Stable-Baselines3: environments, buffers, shaping, training, the paper's agents, callbacks."""
+
+try:
+    import stable_baselines3  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError('Stable-Baselines3 agents need the sb3 extra: pip install "secret-rl[sb3]"') from missing
+
+from secret_rl.sb3.buffers import from_replay_buffer, from_rollout_buffer
+from secret_rl.sb3.callbacks import DeepCurve, OnlineSecretCallback, Outcomes, evaluate
+from secret_rl.sb3.checkpoint import load_weights, save_weights
+from secret_rl.sb3.envs import GymnasiumVecEnv, sb3_envs
+from secret_rl.sb3.presets import SmallConvolutions, paper_dqn, paper_ppo
+from secret_rl.sb3.replay import ShapedDictReplayBuffer, ShapedReplayBuffer
+from secret_rl.sb3.shaping import PotentialShapingVecEnv, shape_with
+from secret_rl.sb3.training import Trained, train
+
+__all__ = [
+    "DeepCurve", "GymnasiumVecEnv", "OnlineSecretCallback", "Outcomes", "PotentialShapingVecEnv",
+    "ShapedDictReplayBuffer", "ShapedReplayBuffer", "SmallConvolutions", "Trained", "evaluate",
+    "from_replay_buffer", "from_rollout_buffer", "load_weights", "paper_dqn", "paper_ppo", "save_weights",
+    "sb3_envs", "shape_with", "train",
+]  # fmt: skip

@@ -1,0 +1,177 @@
+"""Replay and rollout buffers of Stable-Baselines3, read as episodes."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
+
+from secret_rl.trajectories.building import pack
+from secret_rl.trajectories.nested import map_arrays, map_leaves, rows_differ
+from secret_rl.trajectories.types import Trajectories
+
+_COMPARED_ROWS = 256  # of observations at a time: bounds memory
+
+
+def from_replay_buffer(buffer: ReplayBuffer) -> Trajectories:
+    """The episodes in a replay buffer, oldest first, env by env.
+
+    Time-outs become ``truncated`` if the buffer marks them (``handle_timeout_termination``, the default). The newest
+    episode of each env may be unfinished: neither terminated nor truncated. Once the buffer has wrapped around, the
+    oldest steps of each env have lost the beginning of their episode and are left out.
+
+    An env that is reset in the middle of an episode, as ``learn`` does when it is called again, leaves an unfinished
+    episode, too: the next observation of its last step is not where the next step starts. A reset to that very
+    observation cannot be found. With ``optimize_memory_usage`` no next observations are kept: such an episode and the
+    one after it come out as one, unless ``learn(reset_num_timesteps=True)`` has marked its end as a termination, and
+    the final observation of an episode is the first one of the next.
+    """
+    if buffer.size() == 0:
+        raise ValueError("the replay buffer is empty: train or collect first")
+    episodes = []
+    headless = cut_off = 0
+    for segment in segments(buffer):
+        if segment.headless:
+            headless += len(segment.rows)
+        else:
+            cut_off += segment.cut_off
+            episodes.append(_episode(buffer, segment))
+    if headless:
+        warnings.warn(
+            f"{headless} steps at the old end of the buffer have lost their beginning: left out", stacklevel=2
+        )
+    if cut_off:
+        warnings.warn(
+            f"{cut_off} episodes were cut off by a reset of the environment before they had ended, as by a second call "
+            "of learn(): each is kept as an episode that neither terminated nor was truncated",
+            stacklevel=2,
+        )
+    if not episodes:
+        raise ValueError("the replay buffer holds no episode from its beginning: use a larger buffer")
+    return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "replay buffer"})
+
+
+class Segment(NamedTuple):
+    """Transitions of one env in a replay buffer that follow each other within an episode."""
+
+    env: int
+    rows: NDArray[np.int64]
+    headless: bool
+    """Whether the beginning of the episode has been overwritten."""
+    cut_off: bool
+    """Whether the env was reset after it, though the episode had not ended."""
+
+
+def segments(buffer: ReplayBuffer) -> Iterator[Segment]:
+    """What a replay buffer holds of each episode, oldest first, env by env.
+
+    Unfinished are those that a reset cut off, and perhaps the newest of an env.
+    """
+    order = (np.arange(buffer.size()) + (buffer.pos if buffer.full else 0)) % buffer.buffer_size
+    if buffer.optimize_memory_usage and buffer.full:
+        order = order[1:]  # the oldest slot's observation was overwritten by the newest next one
+    ended = buffer.dones[order] > 0
+    cut_off = _cut_off(buffer, order) & ~ended
+    for env in range(buffer.n_envs):
+        ends = np.flatnonzero(ended[:, env] | cut_off[:, env]) + 1
+        bounds = [0, *ends.tolist()]
+        if bounds[-1] < len(order):
+            bounds.append(len(order))
+        for number, (first, last) in enumerate(pairwise(bounds)):
+            yield Segment(env, order[first:last], number == 0 and buffer.full, bool(cut_off[last - 1, env]))
+
+
+def _cut_off(buffer: Any, order: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(rows, envs) whether a step led elsewhere than the next one starts; not known of the last row."""
+    found = np.zeros((len(order), buffer.n_envs), np.bool_)
+    if buffer.optimize_memory_usage:
+        return found
+    for first in range(0, len(order) - 1, _COMPARED_ROWS):
+        rows = order[first : first + _COMPARED_ROWS + 1]
+        led_to, starts = (
+            map_arrays(lambda array, part=part: array[part].reshape(-1, *array.shape[2:]), nest)
+            for nest, part in ((buffer.next_observations, rows[:-1]), (buffer.observations, rows[1:]))
+        )
+        found[first : first + len(rows) - 1] = rows_differ(led_to, starts).reshape(-1, buffer.n_envs)
+    return found
+
+
+def as_episodes(buffer: ReplayBuffer, parts: Sequence[Segment]) -> Trajectories:
+    """Segments of a replay buffer as trajectories, in this order, those without their beginning included."""
+    episodes = [_episode(buffer, part) for part in parts]
+    return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "replay buffer"})
+
+
+def from_rollout_buffer(buffer: RolloutBuffer) -> Trajectories:
+    """The episodes in a rollout buffer, env by env.
+
+    Such a buffer marks no time-outs, so every episode that ends in it counts as terminated, and holds no final
+    observations. It starts wherever the last rollout stopped: steps before the first episode start of an env are left
+    out. Where an episode timed out, Stable-Baselines3 has added the value of its last state to the last reward.
+    """
+    if not buffer.full:
+        raise ValueError(f"the rollout buffer holds {buffer.pos} of {buffer.buffer_size} steps: fill it first")
+
+    def by_env(array: Any) -> Any:
+        """(steps, envs, ...), also after ``get`` has flattened it."""
+        if not buffer.generator_ready:
+            return array
+        return array.reshape(buffer.n_envs, buffer.buffer_size, *array.shape[1:]).swapaxes(0, 1)
+
+    observations = map_arrays(by_env, buffer.observations)
+    actions = by_env(buffer.actions)
+    # `get` leaves rewards and episode starts as they were
+    starts, rewards = buffer.episode_starts > 0, buffer.rewards
+    episodes = []
+    for env in range(buffer.n_envs):
+        bounds = [*np.flatnonzero(starts[:, env]).tolist(), buffer.buffer_size]
+        for number, (first, last) in enumerate(pairwise(bounds)):
+            rows = slice(first, last)
+            episodes.append(
+                {
+                    "observations": unflattened(
+                        buffer.observation_space, map_arrays(itemgetter((rows, env)), observations)
+                    ),
+                    "actions": unflattened(buffer.action_space, actions[rows, env]),
+                    "rewards": rewards[rows, env],
+                    "terminated": number < len(bounds) - 2,
+                }
+            )
+    if not episodes:
+        raise ValueError("no episode starts in the rollout buffer: use longer rollouts")
+    return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "rollout buffer"})
+
+
+def _episode(buffer: ReplayBuffer, segment: Segment) -> dict[str, Any]:
+    env, rows = segment.env, segment.rows
+    ended, timeout = bool(buffer.dones[rows[-1], env]), bool(buffer.timeouts[rows[-1], env])
+    return {
+        "observations": _with_final(buffer, rows, env),
+        "actions": unflattened(buffer.action_space, buffer.actions[rows, env]),
+        "rewards": buffer.rewards[rows, env],
+        "terminated": ended and not timeout,
+        "truncated": timeout,
+    }
+
+
+def _with_final(buffer: Any, rows: Any, env: int) -> Any:
+    """The observations of some steps and the one after the last."""
+    if buffer.optimize_memory_usage:
+        following, last = buffer.observations, (rows[-1:] + 1) % buffer.buffer_size
+    else:
+        following, last = buffer.next_observations, rows[-1:]
+    joined = map_arrays(
+        lambda seen, after: np.concatenate([seen[rows, env], after[last, env]]), buffer.observations, following
+    )
+    return unflattened(buffer.observation_space, joined)
+
+
+def unflattened(space: Any, rows: Any) -> Any:
+    """Rows in the shape and type of their space: buffers keep numbers as (1,) and actions flat."""
+    return map_leaves(
+        lambda leaf, array: array.reshape(len(array), *(leaf.shape or ())).astype(leaf.dtype), space, rows
+    )

@@ -1,0 +1,139 @@
+"""The deep agents of the paper (appendix A), as options of ``train``: DQN in Triggers, PPO in its 3D task."""
+
+from collections.abc import Sequence
+from math import gcd
+from typing import Any
+
+import gymnasium as gym
+import torch
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import Tensor, nn
+
+FILTERS, STRIDES = (8, 16, 16), (2, 1, 1)  # of the paper's DQN: three 3x3 convolutions
+UNITS = 64  # of the dense layer behind them
+STEPS_PER_UPDATE = 4
+
+
+class SmallConvolutions(BaseFeaturesExtractor):
+    """3x3 convolutions for small images (rows, columns, channels); by default those of the paper's DQN.
+
+    Padding keeps the edge: without it nothing would be left of a 3x3 image.
+
+    Args:
+        observation_space: Of the images.
+        filters: Of each convolution.
+        strides: Of each convolution.
+        units: Of a dense layer behind them; 0: none.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.spaces.Box,
+        filters: Sequence[int] = FILTERS,
+        strides: Sequence[int] = STRIDES,
+        units: int = 0,
+    ) -> None:
+        if not isinstance(observation_space, gym.spaces.Box) or len(observation_space.shape) != 3:
+            raise ValueError(f"the convolutions read images (rows, columns, channels), got {observation_space}")
+        if not filters or len(filters) != len(strides):
+            raise ValueError(f"each convolution needs filters and a stride, got {filters} and {strides}")
+        # What Stable-Baselines3 takes for an image arrives with its channels first.
+        self_transposed = is_image_space(observation_space)
+        channels = observation_space.shape[0 if self_transposed else 2]
+        layers: list[nn.Module] = []
+        for inputs, outputs, stride in zip((channels, *filters), filters, strides, strict=False):
+            layers += [nn.Conv2d(inputs, outputs, 3, stride, padding=1), nn.ReLU()]
+        layers.append(nn.Flatten())
+        with torch.no_grad():
+            image = torch.zeros(1, *observation_space.shape)
+            features = nn.Sequential(*layers)(image if self_transposed else image.permute(0, 3, 1, 2)).shape[1]
+        if units:
+            layers += [nn.Linear(features, units), nn.ReLU()]
+        super().__init__(observation_space, units or features)
+        self.convolutions = nn.Sequential(*layers)
+        self._transposed = self_transposed
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(batch, rows, columns, channels) to (batch, features)."""
+        features: Tensor = self.convolutions(images if self._transposed else images.permute(0, 3, 1, 2))
+        return features
+
+
+def paper_dqn(steps: int, n_envs: int = 8, **overrides: Any) -> dict[str, Any]:
+    """Options for ``train(DQN, env, steps, ...)`` as the paper has them in Triggers; ``overrides`` replace any.
+
+    Epsilon falls over 250,000 steps whatever ``steps`` is: a shorter run stops on the way. The paper leaves open the
+    discount (with 0.99 this small network overestimates values until agents only walk about), the decay and epsilon
+    of RMSProp (with the usual 0.01 these small gradients hardly move anything), the batch size, the four steps between
+    updates and the clipping of gradients.
+
+    >>> options = paper_dqn(500_000, n_envs=8)
+    >>> options["exploration_fraction"], options["train_freq"], options["gradient_steps"], options["gamma"]
+    (0.5, 1, 2, 0.9)
+
+    Args:
+        steps: Environment steps of the training.
+        n_envs: Environments at a time; there is one update for every four steps, however many they are.
+        overrides: Options of ``train`` or ``DQN`` that replace those of the paper.
+    """
+    if steps < 1 or n_envs < 1:
+        raise ValueError(f"steps and n_envs must be at least 1, got {steps} and {n_envs}")
+    common = gcd(STEPS_PER_UPDATE, n_envs)  # a step of the environments brings n_envs transitions
+    return {
+        "policy": "CnnPolicy",
+        "policy_kwargs": {
+            "features_extractor_class": SmallConvolutions,
+            "net_arch": [UNITS],
+            "optimizer_class": torch.optim.RMSprop,
+            "optimizer_kwargs": {"alpha": 0.95, "eps": 1e-6},
+        },
+        "n_envs": n_envs,
+        "gamma": 0.9,
+        "learning_rate": 0.00025,
+        "buffer_size": min(1_000_000, steps),
+        "learning_starts": 5_000,
+        "batch_size": 32,
+        "train_freq": STEPS_PER_UPDATE // common,
+        "gradient_steps": n_envs // common,
+        "target_update_interval": 2_000,
+        "exploration_initial_eps": 1.0,
+        "exploration_final_eps": 0.01,
+        "exploration_fraction": 250_000 / steps,
+        "max_grad_norm": 10.0,
+        "evaluation_epsilon": 0.001,
+        **overrides,
+    }
+
+
+def paper_ppo(n_envs: int = 12, **overrides: Any) -> dict[str, Any]:
+    """Options for ``train(PPO, env, steps, ...)`` as the paper has them in its 3D task; ``overrides`` replace any.
+
+    Learning rate, entropy coefficient, discount, lambda and the 12 actors are the paper's ("In-domain transfer in
+    DMLab"). It leaves the rest open: 256 steps of each actor between updates, 4 epochs of batches of 256, and a network
+    of three strided convolutions and 128 dense units, for pictures of 40x30 to 80x60, are ours. Actor and critic share
+    that network.
+
+    >>> options = paper_ppo()
+    >>> options["learning_rate"], options["ent_coef"], options["gamma"], options["gae_lambda"], options["n_envs"]
+    (0.00019, 0.0011, 0.99, 0.95, 12)
+    """
+    if n_envs < 1:
+        raise ValueError(f"n_envs must be at least 1, got {n_envs}")
+    return {
+        "policy": "CnnPolicy",
+        "policy_kwargs": {
+            "features_extractor_class": SmallConvolutions,
+            "features_extractor_kwargs": {"filters": (16, 32, 32), "strides": (2, 2, 2), "units": 128},
+            "net_arch": [],
+        },
+        "n_envs": n_envs,
+        "gamma": 0.99,
+        "learning_rate": 0.00019,
+        "ent_coef": 0.0011,
+        "gae_lambda": 0.95,
+        "n_steps": 256,
+        "batch_size": 256,
+        "n_epochs": 4,
+        **overrides,
+    }

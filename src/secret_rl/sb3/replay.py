@@ -1,0 +1,218 @@
+"""Replay buffers that keep the rewards of the environment and what shaping adds apart."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecNormalize
+
+from secret_rl.sb3.buffers import as_episodes, segments, unflattened
+from secret_rl.shaping import ReplayShaping
+from secret_rl.trajectories.nested import map_arrays, rows_differ
+
+
+class ShapedReplayBuffer(ReplayBuffer):
+    """A replay buffer whose ``rewards`` are unshaped; ``terms`` holds what shaping adds, and samples give the sum.
+
+    Given to an algorithm by ``replay_buffer_class`` and ``replay_buffer_kwargs``. ``relabel`` exchanges the shaping of
+    everything that is stored, so that a potential may change while an agent learns and the buffer never holds two.
+
+    Args:
+        shaping: Shapes each transition as it arrives; its discount must be the agent's. Without it the terms are those
+            of shaped environments, or 0.
+        priority: Probability that a draw is from the credited transitions, whose term or whose unshaped reward is
+            positive, instead of from all. Without any shaping that is a replay of rewards. This is a *bias*: values
+            are then fitted to credited transitions more often than they happen; nothing corrects for it.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        shaping: ReplayShaping | None = None,
+        priority: float = 0.0,
+        **options: Any,
+    ) -> None:
+        if optimize_memory_usage or not handle_timeout_termination:
+            raise ValueError(
+                f"{type(self).__name__} needs what each step led to, and time limits apart from terminations: leave "
+                "optimize_memory_usage False and handle_timeout_termination True"
+            )
+        if not 0 <= priority <= 1:
+            raise ValueError(f"priority must be a probability, in [0, 1], got {priority!r}")
+        super().__init__(buffer_size, observation_space, action_space, device, n_envs, **options)
+        self.shaping = shaping
+        self.priority = float(priority)
+        self.terms = np.zeros((self.buffer_size, self.n_envs), np.float32)
+        self._shaped_rewards = np.zeros((self.buffer_size, self.n_envs), np.float32)  # the sum, rounded once
+        # The credited transitions, as row * n_envs + env: an array to draw from, and each one's place.
+        places = self.buffer_size * self.n_envs if priority else 0
+        self._credited, self._place_of = np.zeros(places, np.int64), np.full(places, -1, np.int64)
+        self._credited_count = 0
+
+    @property
+    def shaping_discount(self) -> float | None:
+        """The discount of the shaping given, if any."""
+        return None if self.shaping is None else self.shaping.discount
+
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """Store one step of every environment."""
+        row = self.pos
+        rewards = np.array([info.get("env_reward", r) for info, r in zip(infos, reward.tolist(), strict=True)])
+        if self.shaping is None:
+            terms = np.array([info.get("shaping_reward", 0.0) for info in infos], np.float64)
+        else:
+            timeouts = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
+            ended = np.asarray(done, np.bool_)
+            terms = self.shaping.step(
+                self._started(obs),
+                unflattened(self.observation_space, obs),
+                unflattened(self.action_space, action.reshape(self.n_envs, -1)),
+                unflattened(self.observation_space, next_obs),
+                rewards,
+                ended & ~timeouts,
+                ended & timeouts,
+                infos,
+            )
+        super().add(obs, next_obs, action, rewards, done, infos)
+        self.terms[row] = terms
+        self._shaped_rewards[row] = reward if self.shaping is None else self.rewards[row].astype(np.float64) + terms
+        if self.priority:
+            for transition, credited in enumerate(self._is_credited(slice(row, row + 1)).tolist(), row * self.n_envs):
+                self._count_as_credited(transition, credited)
+
+    def relabel(self, shaping: ReplayShaping) -> None:
+        """Shape everything that is stored anew, and what is to come; running episodes included.
+
+        Of an episode whose beginning was overwritten, the rest counts as an episode. Infos are not stored: the
+        potential must do with observations, actions and rewards.
+        """
+        self.shaping = shaping
+        if not self.size():
+            return
+        parts = list(segments(self))
+        terms_of_all = shaping.over(as_episodes(self, parts))
+        first = 0
+        begins = np.zeros((self.buffer_size, self.n_envs), np.bool_)
+        for env, rows, *_ in parts:
+            begins[rows[0], env] = True
+            terms = terms_of_all[first : first + len(rows)]
+            self.terms[rows, env] = terms
+            self._shaped_rewards[rows, env] = self.rewards[rows, env].astype(np.float64) + terms
+            first += len(rows)
+        if self.priority:
+            credited = np.flatnonzero(self._is_credited(slice(self.size())))
+            self._credited_count = len(credited)
+            self._credited[: len(credited)] = credited
+            self._place_of[:] = -1
+            self._place_of[credited] = np.arange(len(credited))
+        newest = (self.pos - 1) % self.buffer_size
+        running = [len(rows) for env, rows, *_ in parts if rows[-1] == newest and not self.dones[newest, env]]
+        self._catch_up(shaping, max(running, default=0), begins)
+
+    def _is_credited(self, rows: slice) -> NDArray[np.bool_]:
+        """(rows * n_envs,)"""
+        found: NDArray[np.bool_] = (self.terms[rows] > 0) | (self.rewards[rows] > 0)
+        return found.ravel()
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
+        """A batch of transitions with shaped rewards."""
+        # The generator is that of all buffers of Stable-Baselines3: its seed is the agent's.
+        count = self._credited_count
+        number = np.random.binomial(batch_size, self.priority) if self.priority and count else 0  # noqa: NPY002
+        if not number:
+            return super().sample(batch_size, env)
+        chosen = self._credited[np.random.randint(0, count, number)]  # noqa: NPY002
+        credited = self._gathered(chosen // self.n_envs, chosen % self.n_envs, env)
+        if number == batch_size:
+            return credited
+        anything = super().sample(batch_size - number, env)
+        joined: list[Any] = [None if a is None else _joined(a, b) for a, b in zip(anything, credited, strict=True)]
+        return type(anything)(*joined)
+
+    def _get_samples(self, batch_inds: NDArray[Any], env: VecNormalize | None = None) -> Any:
+        unshaped, self.rewards = self.rewards, self._shaped_rewards
+        try:
+            return super()._get_samples(batch_inds, env)
+        finally:
+            self.rewards = unshaped
+
+    def _gathered(self, rows: NDArray[Any], envs: NDArray[Any], normaliser: VecNormalize | None) -> Any:
+        """A batch of these transitions."""
+
+        def seen(arrays: Any) -> Any:
+            picked = map_arrays(lambda array: array[rows, envs], arrays)
+            return map_arrays(self.to_torch, self._normalize_obs(picked, normaliser))
+
+        over = self.dones[rows, envs] * (1 - self.timeouts[rows, envs])
+        rewards = self._normalize_reward(self._shaped_rewards[rows, envs].reshape(-1, 1), normaliser)
+        kind = DictReplayBufferSamples if isinstance(self.observations, dict) else ReplayBufferSamples
+        return kind(
+            observations=seen(self.observations),
+            actions=self.to_torch(self.actions[rows, envs]),
+            next_observations=seen(self.next_observations),
+            dones=self.to_torch(over.reshape(-1, 1)),
+            rewards=self.to_torch(rewards),
+        )
+
+    def _count_as_credited(self, transition: int, credited: bool) -> None:
+        place = int(self._place_of[transition])
+        if credited == (place >= 0):
+            return
+        if credited:
+            self._credited[self._credited_count], self._place_of[transition] = transition, self._credited_count
+            self._credited_count += 1
+        else:  # the last one takes its place
+            self._credited_count -= 1
+            last = self._credited[self._credited_count]
+            self._credited[place], self._place_of[last] = last, place
+            self._place_of[transition] = -1
+
+    def _started(self, observations: Any) -> NDArray[np.bool_]:
+        """Where a step from these observations is the first of an episode: the last one ended, or was cut off."""
+        if not self.size():
+            return np.ones(self.n_envs, np.bool_)
+        newest = (self.pos - 1) % self.buffer_size
+        led_to = map_arrays(lambda array: array[newest], self.next_observations)
+        now = map_arrays(lambda kept, new: np.asarray(new, kept.dtype).reshape(kept.shape), led_to, observations)
+        return np.asarray((self.dones[newest] > 0) | rows_differ(led_to, now))
+
+    def _catch_up(self, shaping: ReplayShaping, length: int, begins: NDArray[np.bool_]) -> None:
+        """Show a shaping the newest steps, so that it knows the episodes that go on; ``begins``: (rows, envs)."""
+        for number, row in enumerate((np.arange(self.pos - length, self.pos) % self.buffer_size).tolist()):
+            started = begins[row] | (number == 0)  # what of an episode came before is not needed, or not there
+            ended, timeouts = self.dones[row] > 0, self.timeouts[row] > 0
+            seen, following = (
+                unflattened(self.observation_space, map_arrays(lambda array, row=row: array[row], arrays))
+                for arrays in (self.observations, self.next_observations)
+            )
+            actions = unflattened(self.action_space, self.actions[row])
+            shaping.step(started, seen, actions, following, self.rewards[row], ended & ~timeouts, ended & timeouts, ())
+
+
+class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):
+    """``ShapedReplayBuffer`` for observations that are dicts."""
+
+
+def _joined(some: Any, more: Any) -> Any:
+    if isinstance(some, dict):
+        return {key: torch.cat([part, more[key]]) for key, part in some.items()}
+    return torch.cat([some, more])

@@ -1,0 +1,282 @@
+"""Any algorithm of Stable-Baselines3, trained through one function."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
+
+from secret_rl.checks import check_integer
+from secret_rl.progress import progress_bar
+from secret_rl.sb3.callbacks import CurveCallback, DeepCurve
+from secret_rl.sb3.checkpoint import TrainingFolder, end_running_episodes, load_weights
+from secret_rl.sb3.envs import EnvLike, Shaping, learning_envs, make_envs
+
+
+class Trained(NamedTuple):
+    """An agent that has learned, and how it did."""
+
+    model: BaseAlgorithm
+    curve: DeepCurve
+
+
+def train(
+    algorithm: type[BaseAlgorithm],
+    env: EnvLike,
+    steps: int,
+    *,
+    gamma: float = 0.99,
+    shaping: Shaping | None = None,
+    policy: Any = "MlpPolicy",
+    policy_kwargs: Mapping[str, Any] | None = None,
+    learning_rate: float | Callable[[float], float] | None = None,
+    device: torch.device | str = "auto",
+    n_envs: int = 8,
+    env_options: Mapping[str, Any] | None = None,
+    evaluation_env: EnvLike | None = None,
+    evaluate_every: int | None = None,
+    evaluation_episodes: int = 10,
+    evaluation_epsilon: float = 0.0,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    tensorboard: str | Path | None = None,
+    callback: Any = None,
+    progress: bool | None = None,
+    initial: BaseAlgorithm | str | Path | None = None,
+    **options: Any,
+) -> Trained:
+    """Train an algorithm of Stable-Baselines3 or sb3-contrib for ``steps`` environment steps.
+
+    Monitors stay inside the shaping, so every return that is logged is unshaped. The agent is evaluated before the
+    first step, every ``evaluate_every`` steps and at the end, unshaped, in environments of their own. Evaluations
+    change nothing in training.
+
+    ``folder`` keeps the agent and its curve, and repeating the call reads them. With ``checkpoint_every`` it also
+    keeps training itself: however it is interrupted, repeating the call goes on from the last checkpoint and ends
+    where it would have ended, to the bit, if the number of PyTorch's threads is the same. For that the training is
+    divided into parts, whether interrupted or not: each begins with new episodes and freshly seeded generators;
+    episodes that the end of a part cuts short count as truncated. One process at a time may train in a folder. The
+    environments must be such that seeding and resetting them is a fresh start; callbacks keep their own state.
+
+    Args:
+        algorithm: A class such as ``DQN`` or ``PPO``.
+        env: An id or a function that makes one, of which there will be ``n_envs``; or a ``VecEnv``, or a Gymnasium
+            vector environment that resets within the step.
+        steps: Environment steps, of all environments together.
+        gamma: Discount of one step, of the agent and of the shaping, also where an agent learns from several steps.
+        shaping: Makes shaped environments of environments: ``shape_with(potential)``.
+        policy: Name or class of the policy.
+        policy_kwargs: Options of the policy.
+        learning_rate: A number, or a function of the share of training that remains; None: the algorithm's default.
+        device: Of PyTorch.
+        n_envs: Environments at a time.
+        env_options: Options of an environment given by id.
+        evaluation_env: Environments to evaluate in; by default more of the same.
+        evaluate_every: Steps between evaluations; None: 50 evaluations; 0: none.
+        evaluation_episodes: Episodes of each evaluation.
+        evaluation_epsilon: Probability of a random action in evaluations; others are the best known ones.
+        seed: Of everything random.
+        folder: Where to keep the agent and its curve.
+        checkpoint_every: Steps between checkpoints in ``folder``.
+        tensorboard: A folder for logs.
+        callback: Callbacks of Stable-Baselines3, passed on.
+        progress: Show a progress bar; by default if the terminal is interactive.
+        initial: A trained model, or a file of ``save_weights``, whose policy this one starts from.
+        options: Other options of the algorithm, such as ``batch_size``.
+    """
+    every = max(1, steps // 50) if evaluate_every is None else evaluate_every
+    for name, value, least in (
+        ("steps", steps, 1), ("n_envs", n_envs, 1), ("evaluation_episodes", evaluation_episodes, 1),
+        ("evaluate_every", every, 0), ("seed", seed, 0),
+    ):  # fmt: skip
+        check_integer(name, value, least)
+    _check_options(algorithm, gamma, evaluation_epsilon, folder, checkpoint_every, options)
+    options = {"policy_kwargs": policy_kwargs, "learning_rate": learning_rate, "device": device, **options}
+    options = {name: value for name, value in options.items() if value is not None}
+    store: TrainingFolder | None = None
+    if folder is not None:
+        settings = {
+            "algorithm": algorithm, "env": _origin(env), "steps": steps, "gamma": gamma, "shaping": shaping,
+            "policy": policy, "n_envs": n_envs, "env_options": env_options, "evaluation_env": _origin(evaluation_env),
+            "evaluate_every": every, "evaluation_episodes": evaluation_episodes,
+            "evaluation_epsilon": evaluation_epsilon, "seed": seed, "checkpoint_every": checkpoint_every,
+            "initial": initial, **options,
+        }  # fmt: skip
+        store = TrainingFolder(Path(folder), settings)
+    try:
+        envs = learning_envs(env, n_envs, env_options, shaping, gamma)
+        tests = _evaluation_envs(evaluation_env, env, evaluation_episodes, env_options, envs) if every else None
+        model = _model(algorithm, policy, envs, gamma, seed, options)
+        if initial is not None:
+            load_weights(model, initial)
+        _set_logger(model, tensorboard)
+        with progress_bar(progress, "steps") as tick:
+            recorder = CurveCallback(steps, gamma, seed, tests, every, evaluation_episodes, evaluation_epsilon, tick)
+            recorder.init_callback(model)
+            _learn(model, recorder, callback, steps, seed, checkpoint_every or steps, store)
+        if tests is not None and tests is not evaluation_env:
+            tests.close()
+        return Trained(model, recorder.curve())
+    finally:
+        if store is not None:
+            store.close()
+
+
+def _learn(
+    model: BaseAlgorithm, recorder: CurveCallback, callback: Any, steps: int, seed: int, part_steps: int,
+    store: TrainingFolder | None,
+) -> None:  # fmt: skip
+    """Learn part by part, from wherever the folder was left."""
+    part = 0
+    if store is not None and store.part:
+        recorder.restore(store.load(model))
+        part = store.part
+        if store.finished:
+            return
+    else:
+        recorder.evaluate()
+    callbacks = _Callbacks(recorder, callback)
+    with _schedules_over(model, steps):
+        while model.num_timesteps < steps and not callbacks.stopped:
+            _seed(model, seed, part)
+            model._last_obs = None  # new episodes
+            part += 1
+            target = min(steps, (model.num_timesteps // part_steps + 1) * part_steps)
+            model.learn(target - model.num_timesteps, callbacks, reset_num_timesteps=False)
+            if model.num_timesteps < steps and not callbacks.stopped and store is not None:
+                end_running_episodes(model)
+                store.save(model, recorder.curve(), part, finished=False)
+        recorder.evaluate()
+    if store is not None:
+        store.save(model, recorder.curve(), part, finished=True)
+
+
+def _seed(model: BaseAlgorithm, seed: int, part: int) -> None:
+    """Give the agent and its environments random streams of their own for a part of the training."""
+    own, of_envs = (int(np.random.SeedSequence([seed, of, part]).generate_state(1)[0] >> 1) for of in (0, 2))
+    model.set_random_seed(own)
+    # That seeds the environments and the action space alike. Off-policy agents explore by samples of the action space,
+    # which would follow the noise of the first environment.
+    if isinstance(model, OffPolicyAlgorithm) and model.env is not None:
+        model.env.seed(of_envs)
+
+
+@contextmanager
+def _schedules_over(model: BaseAlgorithm, steps: int) -> Iterator[None]:
+    """Let the schedules of a model refer to the whole of training, not to the part that ``learn`` is called for."""
+    advance, unsaved = model._update_current_progress_remaining, model._excluded_save_params
+    patches: dict[str, Any] = {
+        "_update_current_progress_remaining": lambda now, _: advance(now, steps),
+        "_excluded_save_params": lambda: [*unsaved(), *patches],  # callbacks may save the model meanwhile
+    }
+    vars(model).update(patches)
+    try:
+        yield
+    finally:
+        for name in patches:
+            del vars(model)[name]
+
+
+class _Callbacks(CallbackList):
+    """The recorder, then the user's callbacks; remembers whether one of them ended the training."""
+
+    def __init__(self, recorder: CurveCallback, callback: Any) -> None:
+        given = callback if isinstance(callback, list) else [] if callback is None else [callback]
+        own = [one if isinstance(one, BaseCallback) else ConvertCallback(one) for one in given]
+        super().__init__([recorder, *own])
+        self.stopped = False
+
+    def _on_step(self) -> bool:
+        going_on = super()._on_step()
+        self.stopped = self.stopped or not going_on
+        return going_on
+
+
+def _evaluation_envs(
+    evaluation_env: EnvLike | None, env: EnvLike, n: int, env_options: Mapping[str, Any] | None, learning: VecEnv
+) -> VecEnv:
+    """Environments of their own to evaluate in: by default more of the same."""
+    if evaluation_env is not None:
+        envs = make_envs(evaluation_env, n, env_options if isinstance(evaluation_env, str) else None)
+    elif isinstance(env, VecEnv | VectorEnv | gym.Env):
+        raise ValueError(
+            "the agent is evaluated in environments of their own, and env cannot be made again: give evaluation_env "
+            "(an id, a function that makes one, or environments), or evaluate_every=0"
+        )
+    else:
+        envs = make_envs(env, n, env_options)
+    for name in ("observation_space", "action_space"):
+        mine, theirs = getattr(learning, name), getattr(envs, name)
+        if mine != theirs:
+            raise ValueError(f"the agent learns with {name} {mine}, but evaluation_env has {theirs}")
+    return envs
+
+
+def _model(
+    algorithm: type[BaseAlgorithm], policy: Any, envs: VecEnv, gamma: float, seed: int, options: dict[str, Any]
+) -> BaseAlgorithm:
+    parameters = inspect.signature(algorithm).parameters
+    discounts = "gamma" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if not discounts and gamma != 1 and envs.has_attr("shaping_discount"):
+        raise ValueError(f"{algorithm.__name__} does not discount, so its shaping must not either: use gamma=1")
+    own: dict[str, Any] = {"gamma": gamma} if discounts else {}
+    # Copies: Stable-Baselines3 writes into policy_kwargs, which the caller may want to use again.
+    own |= {name: dict(value) if isinstance(value, Mapping) else value for name, value in options.items()}
+    model = algorithm(policy, envs, seed=seed, **own)
+    buffer = getattr(model, "replay_buffer", None)
+    for name in ("gamma", "shaping_discount"):  # of returns of several steps, and of shaping
+        theirs = getattr(buffer, name, None)
+        if theirs is not None and theirs != gamma:
+            raise ValueError(f"the replay buffer has {name} {theirs}, but the agent discounts by {gamma}")
+    return model
+
+
+def _set_logger(model: BaseAlgorithm, tensorboard: str | Path | None) -> None:
+    formats = ["stdout"] if model.verbose else []
+    if tensorboard is not None:
+        if find_spec("tensorboard") is None:
+            raise ModuleNotFoundError("logging for TensorBoard needs it: pip install tensorboard")
+        formats.append("tensorboard")
+    model.set_logger(configure(None if tensorboard is None else str(tensorboard), formats or [""]))
+
+
+def _origin(env: Any) -> Any:
+    """What identifies environments: an id or a function itself; made ones by type and spaces."""
+    if not isinstance(env, VecEnv | VectorEnv | gym.Env):
+        return env
+    return [type(env).__name__, str(env.observation_space), str(env.action_space)]
+
+
+def _check_options(
+    algorithm: Any, gamma: float, epsilon: float, folder: Any, checkpoint_every: int | None, options: dict[str, Any]
+) -> None:
+    if not (isinstance(algorithm, type) and issubclass(algorithm, BaseAlgorithm)):
+        raise TypeError(f"algorithm must be a class of Stable-Baselines3 or sb3-contrib such as DQN, got {algorithm!r}")
+    if not 0 < gamma <= 1:
+        raise ValueError(f"gamma must be in (0, 1], got {gamma!r}")
+    if not 0 <= epsilon <= 1:
+        raise ValueError(f"evaluation_epsilon must be in [0, 1], got {epsilon!r}")
+    if "tensorboard_log" in options:
+        raise ValueError(f"give tensorboard instead of tensorboard_log={options['tensorboard_log']!r}")
+    if checkpoint_every is None:
+        return
+    check_integer("checkpoint_every", checkpoint_every, 1)
+    if folder is None:
+        raise ValueError(f"checkpoint_every={checkpoint_every} needs a folder to keep checkpoints in")
+    if options.get("optimize_memory_usage"):
+        raise ValueError(
+            "checkpoints cut episodes short, which a replay buffer with optimize_memory_usage cannot tell from their "
+            "end: leave one of the two out"
+        )

@@ -1,0 +1,291 @@
+"""Credit learned from an agent's own episodes: when, from what, and what is not accepted."""
+
+import re
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from tests.experimental.lever import LAST, SMALL_FIT, TOUCHED_UP, Lever
+from tests.quick import quick_fits
+from tests.sealing import change_json
+
+import secret_rl as srl
+from secret_rl.envs.tabular import best_return
+from secret_rl.experimental import OnlineSecret, learn_online
+from secret_rl.files import FileFormatError, ResumeError
+from secret_rl.shaping import LearnedPotential, OnlineCredit, TablePotential
+
+RANDOM = srl.QLearning(epsilon=1.0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    """Tiny models run faster on one core; the memoryless baseline is learned at once here."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        quick_fits(patch, updates=300, batch=512)
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def pulled():
+    """Credit learned along 150 random episodes, once, for all tests that look at it."""
+    online = OnlineSecret("pending", first=150, last=150, secret_options=SMALL_FIT)
+    return learn_online(Lever(), 151, agent=RANDOM, online=online), online
+
+
+def test_credit_is_learned_from_scratch_and_the_potential_points_at_what_earned_the_reward(pulled):
+    learned, online = pulled
+    [refit] = learned.history
+    assert refit.accepted and refit.episodes == 150 and refit.history_gain > 0.2 and refit.seconds > 0
+    assert isinstance(learned.potential, TablePotential) and learned.potential is online.present
+    for clock in range(2, LAST + 1):
+        with_lever, without = (learned.potential.lookup([2 * clock + flag])[0] for flag in (1, 0))
+        assert with_lever > 3 * without + 0.05
+    assert len(learned.curve) == 151 and learned.curve.epsilon == 1.0
+
+
+@pytest.mark.parametrize(
+    ("env", "reason"),
+    [(Lever(pays=False), "0 successful episodes"), (Lever(visible=True), "past not needed|not learned")],
+)
+def test_nothing_is_accepted_where_there_is_nothing_to_learn(env, reason):
+    online = OnlineSecret("pending", first=100, growth=3, secret_options=SMALL_FIT, min_successes=0)
+    learned = learn_online(env, 110, agent=RANDOM, online=online)
+    [refit] = learned.history
+    assert not refit.accepted and re.search(reason, refit.reason)
+    assert isinstance(learned.potential, srl.NoPotential) and online.present is None and online.secret is None
+    unshaped = RANDOM.learn(env, 110).curve
+    np.testing.assert_array_equal(learned.curve.returns, unshaped.returns)
+
+
+def test_a_model_that_has_not_learned_is_not_accepted():
+    online = OnlineSecret(first=60, secret_options=SMALL_FIT | {"steps": 1})
+    [refit] = learn_online(Lever(), 60, agent=RANDOM, online=online).history
+    assert not refit.accepted and refit.reason == "not learned"
+    online = OnlineSecret(first=150, min_gain=1.1, secret_options=SMALL_FIT)
+    [refit] = learn_online(Lever(), 150, agent=RANDOM, online=online).history
+    assert not refit.accepted and refit.reason.startswith("the past removes ")
+
+
+def test_the_schedule_grows_waits_for_successes_and_ends():
+    made = []
+    online = OnlineSecret(
+        lambda secret, data: made.append((secret, len(data))), use_credit=False, first=10, growth=1.5, last=40,
+        min_successes=3, keep=20,
+    )  # fmt: skip
+    online.watch(gym.spaces.Discrete(2), gym.spaces.Discrete(2))
+
+    def play(number, reward):
+        for _ in range(number):
+            online.add({"observations": [0, 1], "actions": [0], "rewards": [reward], "terminated": True})
+            assert online.update() is None  # the function gives no potential
+
+    play(13, 0.0)
+    assert [(r.episodes, r.reason) for r in online.history] == [(10, "0 successful episodes, 3 are needed")]
+    play(2, 1.0)
+    assert len(online.history) == 1 and not made
+    play(30, 1.0)
+    assert [r.episodes for r in online.history] == [10, 16, 24, 36], "and none after 40"
+    assert made == [(None, 16), (None, 20), (None, 20)], "the newest are kept"
+    assert online.history[-1].successes == 20 and online.history[-1].reason == "no potential could be made"
+    assert online.seen == 45
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "options"),
+    [
+        ("cumulative", TablePotential, {}),
+        ("value", TablePotential, {}),
+        ("learned value", LearnedPotential, {"steps": 5}),
+        ("learned", LearnedPotential, {"steps": 5}),
+        ("online", OnlineCredit, {"scale": 0.7}),
+    ],
+)
+def test_each_kind_is_the_library_call_on_the_episodes_that_were_kept(pulled, kind, expected, options):
+    data, given = pulled[1].trajectories, pulled[1].secret
+    online = OnlineSecret(kind, secret=given, adapt_options=TOUCHED_UP, potential_options=options)
+    online.watch(data.observation_space, data.action_space)
+    for episode in data:
+        online.add(vars(episode))
+    potential = online.update()
+    assert isinstance(potential, expected), online.history
+    assert online.use_credit == ("value" not in kind) == (online.history[0].history_gain is not None)
+    credit = None if "value" in kind else online.secret.attribute(data, rewards="positive")
+    if expected is TablePotential:
+        assert potential.values == srl.estimate_potential(data, credit, kind).values
+    elif expected is LearnedPotential:
+        worth = "value" if "value" in kind else "pending"
+        other = srl.learn_potential(data, credit, worth, steps=5)
+        np.testing.assert_array_equal(potential.lookup(np.arange(10)), other.lookup(np.arange(10)))
+    else:
+        assert potential.options == OnlineCredit(online.secret, scale=0.7).options
+
+
+@pytest.mark.slow
+def test_models_are_fitted_from_scratch_or_fine_tuned(pulled):
+    given = pulled[1].secret
+    secrets = []
+    options = {"first": 150, "growth": 1.2, "last": 190}
+
+    def keep(secret, data):
+        secrets.append(secret)
+        return TablePotential({0: 1.0})
+
+    learn_online(Lever(), 190, agent=RANDOM, online=OnlineSecret(keep, **options, secret_options=SMALL_FIT))
+    tuned = OnlineSecret(keep, fine_tune=True, **options, secret_options=SMALL_FIT, adapt_options=TOUCHED_UP)
+    learn_online(Lever(), 190, agent=RANDOM, online=tuned)
+    adapted = OnlineSecret(keep, secret=given, **options, adapt_options=TOUCHED_UP)
+    assert adapted.fine_tune
+    learn_online(Lever(), 190, agent=RANDOM, online=adapted)
+    assert len(secrets) == 6
+
+    def apart(one, other):
+        a, b = (torch.cat([p.detach().ravel() for p in secrets[i].model.parameters()]) for i in (one, other))
+        return float((a - b).abs().mean())
+
+    assert apart(3, 2) < 1e-4 < apart(1, 0), "the second one began where the first ended"
+    secrets.append(given)
+    assert apart(4, 6) < 1e-4
+
+
+def test_only_what_the_view_shows_is_read():
+    env = Lever(visible=True, vector=True)
+    hidden = srl.MaskView(((LAST + 2, LAST + 3),))
+    gains = {}
+    for name, view in {"all": None, "hidden": hidden}.items():
+        online = OnlineSecret(first=150, view=view, secret_options=SMALL_FIT)
+        [refit] = learn_online(env, 150, agent=RANDOM, online=online).history
+        gains[name] = refit.history_gain
+        assert online.trajectories.observations[:, -1].any(), "episodes are kept as the agent saw them"
+    assert gains["hidden"] > 0.2 > 0.03 > gains["all"]
+
+
+@pytest.mark.slow
+def test_however_bad_the_potentials_were_the_best_policy_is_found():
+    env = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=3)
+    model = env.unwrapped.tabular()
+    rng = np.random.default_rng(0)
+    tables = []
+
+    def bad(secret, data):
+        """High wherever the prize is far, low on the way to it; another one each time."""
+        worst = {state: float(5 * rng.normal()) for state in np.unique(data.states).tolist()}
+        tables.append(TablePotential(worst))
+        return tables[-1]
+
+    online = OnlineSecret(bad, use_credit=False, first=10, growth=1.2, last=200, min_successes=0)
+    agent = srl.QLearning(learning_rate=0.5, epsilon=0.5, discount=0.9)
+    learned = learn_online(env, 2500, agent=agent, online=online)
+    assert len(tables) >= 10 and learned.potential is tables[-1]
+    state, gained, power, names = model.start, 0.0, 1.0, np.asarray(model.states).tolist()
+    for _ in range(model.max_steps):
+        action = int(np.argmax(learned.values[names[state]]))
+        gained += power * model.rewards[state, action]
+        power *= 0.9
+        if model.terminated[state, action]:
+            break
+        state = model.next_states[state, action]
+    assert gained == pytest.approx(best_return(model, 0.9))
+
+
+def test_the_same_seeds_give_the_same_and_without_refits_it_is_plain_q_learning(pulled):
+    env = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=3)
+    one, other = (
+        learn_online(env, 80, agent=srl.QLearning(seed=3), online=OnlineSecret("value", first=20)) for _ in range(2)
+    )
+    np.testing.assert_array_equal(one.curve.returns, other.curve.returns)
+    plain = srl.QLearning(seed=3).learn(env, 80).curve
+    assert not np.array_equal(one.curve.returns, plain.returns)
+    never = learn_online(env, 80, agent=srl.QLearning(seed=3), online=OnlineSecret(first=1000))
+    np.testing.assert_array_equal(never.curve.returns, plain.returns)
+    assert never.history == ()
+    again = learn_online(Lever(), 5, online=pulled[1])
+    assert again.potential is pulled[1].present, "it goes on from what it holds"
+
+
+def test_what_was_learned_is_saved_and_read_back(pulled, tmp_path):
+    online = pulled[1]
+    for kind, made in {"pending": None, "online": OnlineCredit(online.secret, scale=0.5)}.items():
+        before = online.present
+        online.present = made or before
+        path = online.save(tmp_path / kind, 30)
+        new = OnlineSecret("pending", first=150, last=150, secret_options=SMALL_FIT)
+        new.load(tmp_path / kind, 30)
+        assert new.history == online.history and (new.seen, new.next, new.fits) == (online.seen, online.next, 1)
+        assert new.trajectories.equals(online.trajectories) and new.successes == online.successes
+        assert type(new.present) is type(online.present)
+        states = np.arange(10)
+        if made is None:
+            np.testing.assert_array_equal(new.present.lookup(states), online.present.lookup(states))
+        else:
+            assert new.present.options == made.options
+        pairs = np.arange(8), np.arange(8) % 2
+        np.testing.assert_array_equal(new.secret.step_credit(*pairs), online.secret.step_credit(*pairs))
+        online.present = before
+    with pytest.raises(ResumeError, match="holds nothing of 31 steps.*\\[30\\]"):
+        OnlineSecret().load(tmp_path / "online", 31)
+    with pytest.raises(ResumeError, match=r"an online secret with another first \(first was 150, now 50\)"):
+        OnlineSecret(last=150, secret_options=SMALL_FIT).load(tmp_path / "online", 30)
+    (path / "online.json").write_text("{}")
+    with pytest.raises(FileFormatError, match=r"online\.json cannot be read as .*: it says format None, expected"):
+        OnlineSecret().load(tmp_path / "online", 30)
+    for step in (40, 50):
+        online.save(tmp_path / "online", step)
+    assert sorted(p.name for p in (tmp_path / "online").iterdir()) == ["40", "50"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda state: state.pop("options"), "KeyError: 'options'"),
+        (lambda state: state.update(options=3), "TypeError: 'int' object is not iterable"),
+        (lambda state: state.update(seen=-1), "-1 is not a whole number"),
+        (lambda state: state.update(fits="1"), "'1' is not a whole number"),
+        (lambda state: state.update(secret=False, kind="OnlineCredit"), "online credit without its model"),
+        (lambda state: state.update(history=[{}]), "KeyError: 'history_gain'"),
+        (lambda state: state["history"][0].update(seconds=True), "True is not a finite number"),
+        (lambda state: state.update(version=9), "format version 9, this library reads 1"),
+    ],
+)
+def test_a_state_that_says_something_else_is_refused(pulled, tmp_path, change, reason):
+    path = pulled[1].save(tmp_path, 30)
+    change_json(path / "online.json", change)
+    new = OnlineSecret("pending", first=150, last=150, secret_options=SMALL_FIT)
+    with pytest.raises(FileFormatError, match=rf"online\.json cannot be read as .*{reason}.*; choose another folder"):
+        new.load(tmp_path, 30)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"potential": "paper"}, "one of pending"),
+        ({"first": 3}, "first must be a whole number of at least 10"),
+        ({"growth": 0.5}, "growth"),
+        ({"growth": float("nan")}, "growth"),
+        ({"last": 20}, "last must be at least first"),
+        ({"use_credit": False}, "potentials of your own"),
+        ({"secret": srl.Secret()}, "not fitted"),
+        ({"min_successes": -1}, "min_successes"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        OnlineSecret(**options)
+
+
+def test_environments_that_do_not_fit_are_refused(pulled):
+    with pytest.raises(ValueError, match="make another OnlineSecret"):
+        learn_online(Lever(vector=True), 5, online=pulled[1])
+    with pytest.raises(ValueError, match="fitted on observations"):
+        learn_online(Lever(vector=True), 5, online=OnlineSecret(secret=pulled[1].secret))
+    with pytest.raises(TypeError, match="Discrete actions"):
+        learn_online(gym.make("Pendulum-v1"), 5)
+    with pytest.raises(RuntimeError, match="no environment"):
+        OnlineSecret().trajectories  # noqa: B018
+    shaped = srl.PotentialShaping(Lever(), srl.NoPotential(), 0.5)
+    with pytest.raises(ValueError, match="discount"):
+        learn_online(shaped, 5)

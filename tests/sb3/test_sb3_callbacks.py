@@ -1,0 +1,159 @@
+"""Evaluations of deep agents, and the curves that keep them."""
+
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+sb3 = pytest.importorskip("stable_baselines3")
+contrib = pytest.importorskip("sb3_contrib")
+
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
+from tests.sb3.deep_tasks import SMALL, Hallway, Patience  # noqa: E402
+from tests.sealing import assert_tampering_is_refused  # noqa: E402
+
+from secret_rl.sb3 import DeepCurve, evaluate, train  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def model():
+    return sb3.DQN("MlpPolicy", Patience(), buffer_size=10, seed=0, device="cpu")
+
+
+@pytest.mark.parametrize(("n", "episodes"), [(1, 3), (3, 7), (5, 2)])
+def test_sums_of_rewards(model, n, episodes):
+    """A reward of 1 for each of L steps: a return of L, discounted (1 - discount^L) / (1 - discount)."""
+    first, again, other = (
+        evaluate(model, DummyVecEnv([Patience] * n), episodes, discount=0.9, seed=seed) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first.returns, first.lengths)
+    np.testing.assert_allclose(first.discounted, (1 - 0.9**first.lengths) / (1 - 0.9))
+    assert len(first.lengths) == episodes and first.lengths.dtype == np.int64
+    np.testing.assert_array_equal(first.lengths, again.lengths)
+    assert not np.array_equal(first.lengths, other.lengths)
+
+
+def test_long_episodes_count_as_much_as_short_ones(model):
+    """Those that end first would give a mean of 1, not of 50.5."""
+
+    class Exactly(Patience):
+        def reset(self, **options):
+            seen = super().reset(**options)
+            self.left = self.longest
+            return seen
+
+    envs = DummyVecEnv([lambda: Exactly(1), lambda: Exactly(100)])
+    assert sorted(evaluate(model, envs, 4, discount=1.0, seed=0).lengths) == [1, 1, 100, 100]
+
+
+def test_actions_are_the_best_known_ones_or_random_ones(model):
+    """And the generators that training draws from stay as they are."""
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    shares = {}
+    for epsilon in (0.0, 0.5, 1.0):
+        envs = DummyVecEnv([lambda: Patience(50)] * 4)
+        space = envs.action_space
+        space.seed(3)
+        evaluate(model, envs, 20, discount=1.0, seed=0, epsilon=epsilon)
+        taken = np.concatenate([env.actions for env in envs.envs])
+        best = model.predict(np.zeros((1, 1), np.float32), deterministic=True)[0][0]
+        shares[epsilon] = (taken == best).mean()
+        drawn = space.sample()
+        space.seed(3)
+        assert drawn == space.sample()
+    assert shares[0.0] == 1
+    assert shares[0.5] == pytest.approx(2 / 3, abs=0.1) and shares[1.0] == pytest.approx(1 / 3, abs=0.1)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+class Masked(Patience):
+    """Action 2 is never allowed."""
+
+    def action_masks(self):
+        return np.array([True, True, False])
+
+
+def test_masks_are_kept_to():
+    masked = contrib.MaskablePPO("MlpPolicy", Masked(), n_steps=8, batch_size=8, device="cpu")
+    for epsilon in (0.0, 1.0):
+        envs = DummyVecEnv([lambda: Masked(50)] * 2)
+        evaluate(masked, envs, 6, discount=1.0, seed=0, epsilon=epsilon)
+        taken = np.concatenate([env.actions for env in envs.envs])
+        assert 2 not in taken and len(taken) > 30
+    assert len(train(contrib.MaskablePPO, Masked, 32, n_envs=2, n_steps=8, batch_size=8, **SMALL).curve) > 1
+
+
+def test_recurrent_states_are_handed_on_and_new_at_the_start_of_episodes():
+    seen = []
+
+    def predict(observations, state, episode_start, deterministic):
+        seen.append((state, episode_start.tolist()))
+        return np.zeros(2, np.int64), len(seen)
+
+    model = SimpleNamespace(predict=predict, get_vec_normalize_env=lambda: None)
+    evaluate(model, DummyVecEnv([Hallway] * 2), 4, discount=1.0, seed=0)
+    assert [state for state, _ in seen] == [None, *range(1, 12)]
+    assert [started for _, started in seen] == [[step % 6 == 0] * 2 for step in range(12)]
+
+
+def test_observations_are_normalised_as_in_training():
+    class Large(Hallway):
+        observation_space = gym.spaces.Box(-1e6, 1e6, (4,), np.float32)
+
+        def _seen(self):
+            return super()._seen() * 1e5
+
+    shaping = {"shaping": lambda envs, _: VecNormalize(envs)}
+    trained = train(sb3.PPO, Large, 1600, n_envs=4, n_steps=16, batch_size=32, learning_rate=0.01, **shaping, **SMALL)
+    assert trained.curve.returns[-1].mean() == 1
+
+
+def curve(**changes):
+    rng = np.random.default_rng(0)
+    parts = {
+        "steps": np.array([0, 10, 40]), "returns": rng.normal(size=(3, 2)), "discounted": rng.normal(size=(3, 2)),
+        "lengths": rng.integers(1, 9, (3, 2)), "training_steps": np.arange(4), "training_returns": rng.normal(size=4),
+        "training_shaped_returns": rng.normal(size=4), "training_lengths": np.arange(4), "seed": 2**64 - 1,
+        "discount": 0.95,
+    }  # fmt: skip
+    return DeepCurve(**parts | changes)
+
+
+def test_a_curve_is_read_back_as_it_was(tmp_path):
+    mine = curve()
+    again = DeepCurve.load(mine.save(tmp_path / "deep" / "curve.safetensors"))
+    for name, value in vars(mine).items():
+        np.testing.assert_array_equal(getattr(again, name), value, err_msg=name)
+        assert np.asarray(getattr(again, name)).dtype == np.asarray(value).dtype
+    assert isinstance(again.seed, int) and isinstance(again.discount, float) and len(again) == 3
+
+
+def test_the_area_under_a_curve():
+    """Evaluations need not be equally far apart: (10 * 1 + 30 * 4) / 40."""
+    means = np.array([[0.0, 0.0], [1.0, 3.0], [5.0, 7.0]])
+    assert curve(returns=means).area() == pytest.approx((10 * 1 + 30 * 4) / 40)
+    assert curve(discounted=2 * means).area("discounted") == pytest.approx(2 * (10 * 1 + 30 * 4) / 40)
+    with pytest.raises(ValueError, match='"returns" or "discounted"'):
+        curve().area("lengths")
+    with pytest.raises(ValueError, match="one entry per training episode"):
+        curve(training_lengths=np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda about, arrays: about.update(format="something else"), "it says format 'something else'"),
+        (lambda about, arrays: about.update(seed="3"), "'3' is not a whole number"),
+        (lambda about, arrays: about.update(discount=None), "None is not a finite number"),
+        (lambda about, arrays: arrays.pop("returns"), "returns"),
+        (lambda about, arrays: arrays.update(extra=np.zeros(3)), "extra"),
+        (lambda about, arrays: arrays.update(seed=np.zeros(3)), "seed"),
+        (lambda about, arrays: arrays.update(returns=np.zeros((2, 2))), "one entry per evaluation"),
+        (lambda about, arrays: arrays.update(discounted=np.zeros(3)), "discounted must have 2 dimensions"),
+        (lambda about, arrays: arrays.update(returns=np.full((3, 2), np.nan)), "returns holds NaN or infinite"),
+    ],
+)
+def test_curves_that_were_tampered_with_are_refused(tmp_path, change, said):
+    path = curve().save(tmp_path / "curve.safetensors")
+    assert_tampering_is_refused(DeepCurve.load, path, change, f"'secret-rl deep learning curve': .*{said}")

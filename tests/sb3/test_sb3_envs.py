@@ -1,0 +1,394 @@
+"""Vector environments as a VecEnv: what DummyVecEnv over the same single environments gives, to the bit."""
+
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
+from gymnasium.wrappers import TimeLimit
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secret_rl.envs.listed import listed_infos
+from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
+from secret_rl.shaping import OnlineCredit, PotentialShaping, TablePotential, VectorPotentialShaping
+from secret_rl.testing.shaping import EveryEnding, Everything
+
+sb3 = pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.monitor import Monitor  # noqa: E402
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecMonitor  # noqa: E402
+
+from secret_rl.sb3 import GymnasiumVecEnv, PotentialShapingVecEnv, sb3_envs  # noqa: E402
+
+ID = "secret_rl/Triggers-v0"
+MAZE = {"size": 3, "triggers": 1, "layout_seed": 4, "max_steps": 9}
+SAME = AutoresetMode.SAME_STEP
+TABLE = TablePotential(dict(enumerate(np.random.default_rng(0).normal(size=36).tolist())))
+
+
+class Varied(gym.Env):
+    """Infos of every kind, some of them now and then: numbers of NumPy's, arrays, texts, dicts."""
+
+    observation_space = gym.spaces.Tuple((gym.spaces.Discrete(5), gym.spaces.Box(-9, 9, (2,), np.float32)))
+    action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._options = options
+        return self._seen()
+
+    def step(self, action):
+        terminated, truncated = (self.np_random.random(2) < 0.2).tolist()
+        observation, info = self._seen()
+        return observation, float(action.sum()), terminated, truncated, info
+
+    def _seen(self):
+        draw = self.np_random.random
+        info = {"word": "a" if draw() < 0.5 else "b", "always": True}
+        options = {
+            "single": np.float32(draw()),
+            "array": self.np_random.normal(size=3),
+            "dict": {"inner": float(draw()), **({"rare": 3} if draw() < 0.5 else {})},
+            "count": int(self.np_random.integers(9)),
+        }
+        info |= {name: value for name, value in options.items() if draw() < 0.6}
+        return (int(self.np_random.integers(5)), self.np_random.normal(size=2).astype(np.float32)), info
+
+
+class Silent(gym.Wrapper):
+    """Without infos: of the lake's, now an int and now a float, Gymnasium's vector environments make an int."""
+
+    def reset(self, **options):
+        return super().reset(**options)[0], {}
+
+    def step(self, action):
+        return *super().step(int(action))[:4], {}
+
+
+class Masked(TriggersEnv):
+    """Some moves are not allowed."""
+
+    def action_masks(self):
+        return np.array([True, True, self._mazes.over[0], False])
+
+
+WORLDS = {
+    "maze": lambda: TriggersEnv(**MAZE),
+    "whole maze": lambda: TriggersEnv(**{**MAZE, "window": None, "layout_seed": None, "inverted": True}),
+    "dict": EveryEnding,
+    "lake": lambda: Silent(gym.make("FrozenLake-v1", max_episode_steps=5)),
+}
+
+
+def assert_same(mine, theirs, path=""):
+    assert type(mine) is type(theirs) or isinstance(mine, dict), path
+    if isinstance(mine, dict):
+        assert mine.keys() == theirs.keys(), path
+        for key in mine:
+            assert_same(mine[key], theirs[key], f"{path}/{key}")
+    elif isinstance(mine, list | tuple):
+        for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+            assert_same(a, b, f"{path}/{i}")
+    else:
+        assert np.asarray(mine).dtype == np.asarray(theirs).dtype, path
+        np.testing.assert_array_equal(mine, theirs, err_msg=path)
+
+
+def play(ours, theirs, steps, seed=7):
+    """Both side by side; how many episodes ended, and how many of them were cut short."""
+    for env in (ours, theirs):
+        assert env.seed(seed) == [seed + i for i in range(env.num_envs)]
+    assert_same(ours.reset(), theirs.reset(), "reset")
+    assert_same(ours.reset_infos, theirs.reset_infos, "reset infos")
+    ours.action_space.seed(0)
+    ended = truncated = 0
+    for step in range(steps):
+        actions = np.array([ours.action_space.sample() for _ in range(ours.num_envs)])
+        mine = ours.step(actions)
+        assert_same(mine, theirs.step(actions), f"step {step}")
+        assert_same(ours.unwrapped.reset_infos, theirs.unwrapped.reset_infos, f"reset infos {step}")
+        ended += int(mine[2].sum())
+        truncated += sum(info["TimeLimit.truncated"] for info in mine[3])
+    return ended, truncated
+
+
+@settings(max_examples=20)
+@given(
+    size=st.integers(2, 5),
+    triggers=st.integers(0, 2),
+    window=st.sampled_from([None, 1, 3]),
+    fixed=st.booleans(),
+    inverted=st.booleans(),
+    n=st.integers(1, 5),
+    seed=st.integers(0, 10_000),
+)
+def test_compiled_mazes_are_single_ones_side_by_side(size, triggers, window, fixed, inverted, n, seed):
+    options = {"size": size, "triggers": triggers, "window": window, "inverted": inverted, "max_steps": 12}
+    options["layout_seed"] = 5 if fixed else None
+    ours = GymnasiumVecEnv(TriggersVectorEnv(n, **options, autoreset_mode=SAME))
+    play(ours, DummyVecEnv([lambda: TriggersEnv(**options)] * n), 30, seed)
+
+
+def test_mazes_end_in_both_ways_many_times():
+    ours = GymnasiumVecEnv(TriggersVectorEnv(5, **MAZE, autoreset_mode=SAME))
+    ended, truncated = play(ours, DummyVecEnv([WORLDS["maze"]] * 5), 400)
+    assert ended - truncated > 50 and truncated > 50
+    play(ours, DummyVecEnv([WORLDS["maze"]] * 5), 20, seed=8)
+
+
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("world", WORLDS)
+def test_any_vector_environment_goes_through(world, copy):
+    make = WORLDS[world]
+    ours = GymnasiumVecEnv(SyncVectorEnv([make] * 3, copy=copy, autoreset_mode=SAME))
+    ended, truncated = play(ours, DummyVecEnv([make] * 3), 120)
+    assert ended > truncated > 0
+    before = ours.step(np.zeros(3, np.int64))[0]
+    kept = {key: part.copy() for key, part in before.items()} if isinstance(before, dict) else before.copy()
+    ours.step(np.ones(3, np.int64))
+    assert_same(before, kept, "an observation stays as it was given")
+
+
+def test_environments_in_other_processes():
+    ours = GymnasiumVecEnv(AsyncVectorEnv([WORLDS["maze"]] * 2, autoreset_mode=SAME))
+    try:
+        assert play(ours, DummyVecEnv([WORLDS["maze"]] * 2), 30)[0] > 0
+        assert [options.size for options in ours.get_attr("options")] == [3, 3]
+        ours.set_attr("render_mode", "rgb_array")
+        assert ours.get_attr("render_mode", 1) == ["rgb_array"]
+        assert [picture.ndim for picture in ours.env_method("render", indices=[1])] == [3]
+        assert ours.env_is_wrapped(Monitor) == [False, False]
+    finally:
+        ours.close()
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_infos_of_every_kind_come_apart(limit):
+    make = Varied if limit is None else lambda: TimeLimit(Varied(), limit)
+    ours = GymnasiumVecEnv(SyncVectorEnv([make] * 4, autoreset_mode=SAME))
+    ended, truncated = play(ours, DummyVecEnv([make] * 4), 60)
+    assert ended > truncated > 0
+
+
+def test_entries_without_a_mask_are_there_for_all():
+    infos = {"a": np.arange(3), "b": {"c": ["x", "y", "z"], "d": np.eye(3), "_d": np.zeros(3, bool)}, "_e": [7, 8, 9]}
+    listed = listed_infos(infos, 3)
+    assert listed == [{"a": i, "b": {"c": "xyz"[i]}, "_e": 7 + i} for i in range(3)]
+    assert all(type(info["a"]) is int for info in listed)
+    many = {f"k{k}": np.arange(3) for k in range(9)}
+    for k in range(10):
+        assert listed_infos(dict(list(many.items())[:k]), 3) == [dict.fromkeys(list(many)[:k], i) for i in range(3)]
+
+
+def test_seeds_and_options_count_once():
+    envs = SyncVectorEnv([Varied] * 2, autoreset_mode=SAME)
+    ours = GymnasiumVecEnv(envs)
+    ours.seed(3)
+    ours.set_options({"level": 2})
+    first = ours.reset()
+    assert [env._options for env in envs.envs] == [{"level": 2}] * 2
+    second = ours.reset()
+    assert [env._options for env in envs.envs] == [None] * 2
+    assert not np.array_equal(first[1], second[1])
+    ours.seed(3)
+    assert_same(ours.reset(), first)
+    ours.set_options([{"level": 2}, {"level": 3}])
+    with pytest.raises(ValueError, match="the same options for all, got .*'level': 3"):
+        ours.reset()
+
+
+SHAPED = {
+    "inside": lambda terms: GymnasiumVecEnv(
+        VectorPotentialShaping(TriggersVectorEnv(4, **MAZE, autoreset_mode=SAME), **terms)
+    ),
+    "outside": lambda terms: PotentialShapingVecEnv(sb3_envs(ID, 4, env_options=MAZE), **terms),
+    "outside, monitored": lambda terms: PotentialShapingVecEnv(
+        VecMonitor(sb3_envs(ID, 4, env_options=MAZE)), **terms
+    ),
+}  # fmt: skip
+
+
+class StateCredit:
+    """Credit of any pair, in sixteenths."""
+
+    def step_credit(self, observations, actions):
+        return (observations.reshape(len(observations), -1).sum(1) + actions) % 16 / 16
+
+
+POTENTIALS = {
+    "table": lambda: TABLE,
+    "credit": lambda: OnlineCredit(StateCredit()),
+    "history": lambda: Everything(("state", "trigger_activated")),
+}
+
+
+@pytest.mark.parametrize("truncation", ["keep", "zero"])
+@pytest.mark.parametrize("potential", POTENTIALS)
+@pytest.mark.parametrize("composition", SHAPED)
+def test_shaped_inside_or_outside_as_single_ones_are(composition, potential, truncation):
+    terms = {"potential": POTENTIALS[potential](), "discount": 0.9, "scale": 0.5, "truncation": truncation}
+    ours = SHAPED[composition](terms)
+    theirs = DummyVecEnv([lambda: PotentialShaping(TriggersEnv(**MAZE), **terms)] * 4)
+    for env in (ours, theirs):
+        env.seed(1)
+        env.reset()
+    ended = 0
+    for step in range(150):
+        actions = np.random.default_rng(step).integers(0, 4, 4)
+        mine, other = ours.step(actions), theirs.step(actions)
+        for info in mine[3]:
+            info.pop("episode", None)
+        # Mazes pay -1, 0 and 1, which 32 bits hold: what is added to them is the same to the bit.
+        assert_same(mine, other, f"step {step}")
+        ended += int(mine[2].sum())
+    assert ended > 30
+    assert VecMonitor(ours).get_attr("shaping_discount") == [0.9] * 4
+    assert ours.has_attr("shaping_discount") and not ours.has_attr("shaping_nonsense")
+
+
+def test_training_is_the_same_as_through_single_environments():
+    def weights(env):
+        env = VecMonitor(env)
+        model = sb3.DQN("MlpPolicy", env, seed=3, device="cpu", learning_starts=20, buffer_size=400, train_freq=4)
+        model.learn(300)
+        buffer = model.replay_buffer
+        return [
+            *[part.numpy() for part in model.policy.state_dict().values()],
+            buffer.timeouts, buffer.rewards, buffer.next_observations, buffer.dones,
+        ]  # fmt: skip
+
+    ours = weights(sb3_envs(ID, 4, env_options=MAZE))
+    theirs = weights(DummyVecEnv([lambda: TriggersEnv(**MAZE)] * 4))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_attributes_of_compiled_mazes_stand_for_all():
+    env = GymnasiumVecEnv(TriggersVectorEnv(3, **MAZE, autoreset_mode=SAME, render_mode="rgb_array"))
+    assert env.get_attr("options", [0, 2]) == [env.envs.options] * 2
+    assert env.get_attr("action_space", 1) == [gym.spaces.Discrete(4)]
+    assert env.get_attr("observation_space")[0] == env.observation_space == TriggersEnv(**MAZE).observation_space
+    assert env.render_mode == "rgb_array" and not env.has_attr("nonsense")
+    env.set_attr("note", 5)
+    assert env.get_attr("note") == [5, 5, 5]
+    with pytest.raises(ValueError, match="note can be set for all 3 environments only"):
+        env.set_attr("note", 6, indices=1)
+    theirs = DummyVecEnv([lambda: TriggersEnv(**MAZE, render_mode="rgb_array")] * 3)
+    for envs in (env, theirs):
+        envs.seed(0)
+        envs.reset()
+    np.testing.assert_array_equal(env.render(), theirs.render())
+    env.envs.has_wrapper = lambda: True
+    with pytest.raises(ValueError, match="has_wrapper of .* answered True: expected 3 answers"):
+        env.env_method("has_wrapper")
+    env.close()
+    assert env.envs.closed
+
+
+class Noted(VectorWrapper):
+    level = 3
+
+    def levels(self):
+        return [7, 8, 9]
+
+
+def test_attributes_of_single_environments_are_their_own_and_those_of_wrappers_around_all_are_seen():
+    envs = Noted(SyncVectorEnv([lambda: Monitor(Masked(**MAZE))] * 3, autoreset_mode=SAME))
+    env = GymnasiumVecEnv(envs)
+    env.reset()
+    assert env.env_is_wrapped(Monitor, [1]) == [True] and env.env_is_wrapped(TimeLimit) == [False] * 3
+    np.testing.assert_array_equal(env.env_method("action_masks"), [[True, True, False, False]] * 3)
+    env.set_attr("note", 5)
+    assert env.get_attr("note", [0, 2]) == [5, 5] and not env.has_attr("nonsense")
+    assert len({id(rng) for rng in env.get_attr("np_random")}) == 3, "each has its own"
+    assert env.get_attr("level") == [3, 3, 3] and env.env_method("levels", indices=[2]) == [9]
+    env.set_attr("level", 4)
+    assert envs.level == 4 and env.env_is_wrapped(Noted) == [True] * 3
+    with pytest.warns(UserWarning, match="already wrapped"):
+        VecMonitor(env)
+
+
+def test_what_does_not_reset_within_the_step_is_refused():
+    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED):
+        for envs in (TriggersVectorEnv(2, autoreset_mode=mode), SyncVectorEnv([TriggersEnv], autoreset_mode=mode)):
+            with pytest.raises(ValueError, match=rf'autoreset_mode {mode.name}.*autoreset_mode="SameStep"'):
+                GymnasiumVecEnv(envs)
+    with pytest.raises(TypeError, match="expected a gymnasium.vector.VectorEnv, got TriggersEnv"):
+        GymnasiumVecEnv(TriggersEnv())
+
+
+def test_environments_that_keep_what_was_seen_last_to_themselves_are_named():
+    class Forgetful(VectorWrapper):
+        def step(self, actions):
+            *step, infos = super().step(actions)
+            infos.pop("final_obs", None)
+            return *step, infos
+
+    env = GymnasiumVecEnv(Forgetful(TriggersVectorEnv(2, size=2, triggers=0, max_steps=1, autoreset_mode=SAME)))
+    env.reset()
+    with pytest.raises(ValueError, match=r'no infos\["final_obs"\]'):
+        env.step(np.zeros(2, np.int64))
+
+
+def test_the_vector_form_is_used_where_there_is_one():
+    ours = sb3_envs(ID, 3, seed=5, env_options=MAZE)
+    assert isinstance(ours, GymnasiumVecEnv) and isinstance(ours.envs.unwrapped, TriggersVectorEnv)
+    theirs = sb3_envs(lambda: TriggersEnv(**MAZE), 3, seed=5)
+    assert isinstance(theirs, DummyVecEnv)
+    assert_same(ours.reset(), theirs.reset())
+    assert ours.action_space.sample() == theirs.action_space.sample()
+    assert isinstance(sb3_envs(gym.spec(ID), 2), GymnasiumVecEnv)
+    for env, options in [
+        ("CartPole-v1", {}),  # its vector form resets with the next step only
+        (ID, {"render_mode": "ansi"}),  # what the vector form cannot do
+        (ID, {"max_episode_steps": 5}),
+    ]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = sb3_envs(env, 2, seed=0, env_options=options)
+        assert isinstance(made, DummyVecEnv), (env, options)
+    made.reset()
+    for _ in range(5):
+        ended = made.step(np.zeros(2, np.int64))[2]
+    assert ended.all()
+    assert not ours.env_is_wrapped(Monitor)[0] and not theirs.env_is_wrapped(Monitor)[0]
+
+
+@pytest.mark.parametrize(
+    ("env", "n", "options", "error", "message"),
+    [
+        (ID, 0, {}, ValueError, "n must be a positive number of environments, got 0"),
+        (ID, 2.5, {}, ValueError, "got 2.5"),
+        (TriggersEnv, 2, {"size": 3}, ValueError, r"env_options \['size'\] only apply to an environment id"),
+        (5, 2, {}, TypeError, "env must be an id, or a function that makes an environment, got int"),
+        (ID, 2, {"size": 0}, ValueError, "size"),
+        ("Nonsense-v0", 2, {}, gym.error.Error, "Nonsense"),
+    ],
+)
+def test_bad_input_is_named(env, n, options, error, message):
+    with pytest.raises(error, match=message):
+        sb3_envs(env, n, env_options=options)
+
+
+class Moved(VecEnvWrapper):
+    """Reports other states than the environments do."""
+
+    def reset(self):
+        return self.venv.reset()
+
+    def step_wait(self):
+        *step, infos = self.venv.step_wait()
+        return *step, [{**info, "state": (info["state"] + 1) % 36} for info in infos]
+
+
+def test_wrappers_between_that_change_infos_are_heard():
+    def rewards(env):
+        env = PotentialShapingVecEnv(Moved(VecMonitor(env)), TABLE, 0.9)
+        env.seed(0)
+        env.reset()
+        return [env.step(np.full(3, step % 4))[1].tolist() for step in range(40)]
+
+    through_bridge = rewards(sb3_envs(ID, 3, env_options=MAZE))
+    assert through_bridge == rewards(DummyVecEnv([lambda: TriggersEnv(**MAZE)] * 3))

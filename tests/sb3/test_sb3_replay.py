@@ -1,0 +1,271 @@
+"""Replay buffers that keep rewards and shaping apart: what they hold, how they are relabelled, what they draw."""
+
+import numpy as np
+import pytest
+import torch
+
+sb3 = pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer  # noqa: E402
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
+from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, Hallway, Interrupt, Interrupted  # noqa: E402
+from tests.sb3.test_sb3_checkpoint import assert_same  # noqa: E402
+
+import secret_rl as srl  # noqa: E402
+from secret_rl.envs.triggers import TriggersEnv  # noqa: E402
+from secret_rl.sb3 import (  # noqa: E402
+    ShapedDictReplayBuffer,
+    ShapedReplayBuffer,
+    train,
+)
+from secret_rl.sb3.shaping import PotentialShapingVecEnv, shape_with  # noqa: E402
+from secret_rl.shaping import Observed, ReplayShaping, TablePotential  # noqa: E402
+from secret_rl.testing.shaping import EveryEnding, Everything  # noqa: E402
+
+HISTORY = Everything(())  # every action, observation and reward since the beginning of the episode leaves its mark
+WORLDS = {"maze": (lambda: TriggersEnv(**MAZE), ShapedReplayBuffer), "dict": (EveryEnding, ShapedDictReplayBuffer)}
+
+
+class Filled:
+    """A buffer and shaped environments that feed it, as an algorithm would."""
+
+    def __init__(self, world, rows, n=3, *, shaped=HISTORY, **options):
+        make, kind = WORLDS[world]
+        envs = DummyVecEnv([make] * n)
+        self.envs = PotentialShapingVecEnv(envs, shaped, 0.9) if shaped is not None else envs
+        self.envs.seed(1)
+        self.rng = np.random.default_rng(1)
+        self.buffer = kind(rows * n, envs.observation_space, envs.action_space, device="cpu", n_envs=n, **options)
+        self.seen = self.envs.reset()
+        self.paid = []
+
+    def step(self, number=1):
+        for _ in range(number):
+            actions = self.rng.integers(0, 3, self.envs.num_envs)
+            observations, rewards, ended, infos = self.envs.step(actions)
+            following = (
+                {k: v.copy() for k, v in observations.items()}
+                if isinstance(observations, dict)
+                else (observations.copy())
+            )
+            for i in np.flatnonzero(ended):
+                if isinstance(following, dict):
+                    for key, part in infos[i]["terminal_observation"].items():
+                        following[key][i] = part
+                else:
+                    following[i] = infos[i]["terminal_observation"]
+            self.buffer.add(self.seen, following, actions, rewards, ended, infos)
+            self.seen = observations
+            self.paid.append((rewards, [i.get("env_reward") for i in infos], [i.get("shaping_reward") for i in infos]))
+        return self
+
+    def reset(self):
+        """In the middle of an episode, as by a second call of ``learn``."""
+        self.seen = self.envs.reset()
+        return self
+
+    def newest(self, part):
+        """(rows, n) of what the environments paid, in the order of the buffer's rows."""
+        values = np.array([row[part] for row in self.paid])
+        size = self.buffer.buffer_size
+        placed = np.zeros((size, values.shape[1]), np.float32)
+        for time, row in enumerate(values):
+            placed[time % size] = row
+        return placed[: self.buffer.size()]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("rows", [100, 37])
+@pytest.mark.parametrize("own", [False, True])
+def test_rewards_and_terms_are_kept_apart_and_sampled_together(world, rows, own):
+    """With a shaping of its own the buffer pays what the environments pay, to the bit; also where it goes round."""
+    filled = Filled(world, rows, shaping=ReplayShaping(HISTORY.fresh(), 0.9) if own else None).step(80)
+    buffer, held = filled.buffer, filled.buffer.size()
+    assert buffer.full == (rows == 37)
+    np.testing.assert_array_equal(buffer.rewards[:held], filled.newest(1))
+    np.testing.assert_array_equal(buffer.terms[:held], filled.newest(2))
+    paid = filled.newest(0)
+    np.random.seed(0)  # noqa: NPY002
+    batch = buffer.sample(400)
+    np.random.seed(0)  # noqa: NPY002
+    rows_drawn = np.random.randint(0, held, 400)  # noqa: NPY002
+    envs_drawn = np.random.randint(0, 3, 400)  # noqa: NPY002
+    np.testing.assert_array_equal(batch.rewards.numpy()[:, 0], paid[rows_drawn, envs_drawn])
+    np.testing.assert_array_equal(buffer.rewards[:held], filled.newest(1))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_unshaped_rewards_are_what_credit_is_learned_from(world):
+    filled = Filled(world, 100).step(80)
+    data = srl.from_replay_buffer(filled.buffer)
+    np.testing.assert_array_equal(np.sort(data.rewards), np.sort(filled.newest(1).ravel()))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("before", [None, "own"])
+@pytest.mark.parametrize("moment", [1, 30, 41, 63])
+def test_a_relabelled_buffer_is_one_that_never_knew_another_shaping(world, before, moment):
+    """Running episodes included, whose later steps are paid by the new shaping as if it had seen all of them."""
+    old = TablePotential({0: 1.0}, state=lambda observation, _: 0)
+    changed = Filled(world, 100, shaped=old, shaping=before and ReplayShaping(old, 0.9)).step(moment)
+    changed.buffer.relabel(ReplayShaping(HISTORY.fresh(), 0.9))
+    never = Filled(world, 100, shaping=ReplayShaping(HISTORY.fresh(), 0.9)).step(moment)
+    for more in (0, 1, 30):
+        changed.step(more)
+        never.step(more)
+        for name in ("rewards", "terms", "_shaped_rewards"):
+            np.testing.assert_array_equal(getattr(changed.buffer, name), getattr(never.buffer, name), err_msg=name)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("rows", [100, 37])
+def test_a_reset_in_the_middle_of_an_episode_begins_another(world, rows):
+    """The buffer pays what the environments pay, which know of the reset; also once it is relabelled, and after."""
+    filled = Filled(world, rows, shaping=ReplayShaping(HISTORY.fresh(), 0.9))
+    for steps in (9, 2, 14, 3, 20):
+        filled.reset().step(steps)
+    held = filled.buffer.size()
+    np.testing.assert_array_equal(filled.buffer.terms[:held], filled.newest(2))
+    before = filled.buffer.terms.copy()
+    if rows == 100:  # else episodes have lost their beginning, on which this potential depends
+        filled.buffer.relabel(ReplayShaping(HISTORY.fresh(), 0.9))
+        np.testing.assert_array_equal(filled.buffer.terms, before)
+        filled.step(5).reset().step(7)
+        np.testing.assert_array_equal(filled.buffer.terms[: filled.buffer.size()], filled.newest(2))
+
+
+def test_relabelling_a_buffer_that_has_gone_round():
+    """Episodes that lost their beginning are paid too, which is right where Phi needs no history."""
+    states = np.random.default_rng(0).normal(size=1000)
+
+    def phi(scale):
+        return TablePotential(
+            {number: scale * value for number, value in enumerate(states)},
+            state=lambda seen, _: int(seen.reshape(-1) @ (2 ** np.arange(27) % 997)) % 1000,
+        )
+
+    changed = Filled("maze", 37, shaped=phi(0.1), shaping=ReplayShaping(phi(0.1), 0.9)).step(100)
+    changed.buffer.relabel(ReplayShaping(phi(0.2), 0.9))
+    never = Filled("maze", 37, shaped=phi(0.2), shaping=ReplayShaping(phi(0.2), 0.9)).step(100)
+    for more in (0, 20):
+        for filled in (changed, never):
+            filled.step(more)
+        assert never.buffer.full and np.abs(never.buffer.terms).min() > 0
+        np.testing.assert_array_equal(changed.buffer.terms, never.buffer.terms)
+    empty = Filled("maze", 10, shaped=phi(0.1))
+    empty.buffer.relabel(ReplayShaping(phi(0.2), 0.9))
+    assert empty.step(5).buffer.terms[:5].any()
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_credited_transitions_are_drawn_as_often_as_asked(world):
+    filled = Filled(world, 37, priority=0.6)
+    for _ in range(40):
+        filled.step(3)
+        buffer = filled.buffer
+        held = np.flatnonzero(((buffer.terms > 0) | (buffer.rewards > 0))[: buffer.size()].ravel())
+        assert sorted(buffer._credited[: buffer._credited_count]) == held.tolist()
+    np.random.seed(0)  # noqa: NPY002
+    batch = filled.buffer.sample(4000)
+    share = len(held) / (37 * 3)
+    assert 0.2 < share < 0.8
+    # a batch knows sums only: find the transition by what it was paid
+    by_sum = {}
+    columns = (filled.buffer._shaped_rewards, filled.buffer.terms, filled.buffer.rewards)
+    for paid, term, reward in zip(*(column.ravel() for column in columns), strict=True):
+        by_sum.setdefault(float(paid), set()).add(bool(term > 0 or reward > 0))
+    found = [next(iter(by_sum[float(r)])) for r in batch.rewards[:, 0] if len(by_sum[float(r)]) == 1]
+    assert len(found) > 3000 and np.mean(found) == pytest.approx(0.6 + 0.4 * share, abs=0.04)
+    assert len(batch.rewards) == len(batch.actions) == len(batch.dones) == 4000
+    filled.buffer.relabel(ReplayShaping(TablePotential({0: 0.5}, state=lambda *_: 0), 0.9))
+    assert filled.buffer._credited_count == (filled.buffer.rewards > 0).sum(), "0.9 * 0.5 - 0.5 is negative"
+    assert len(filled.buffer.sample(32).rewards) == 32
+
+
+def test_drawn_transitions_are_whole():
+    """Those drawn for their credit hold the observations, actions and ends of one and the same step."""
+    filled = Filled("maze", 60, priority=1.0).step(60)
+    buffer = filled.buffer
+    batch = buffer.sample(64)
+    assert (batch.rewards > -2).all()
+    held = {
+        (o.tobytes(), f.tobytes(), int(a[0]), float(p)): d * (1 - t)
+        for o, f, a, p, d, t in zip(
+            *(
+                array.reshape(-1, *array.shape[2:])
+                for array in (
+                    buffer.observations, buffer.next_observations, buffer.actions, buffer._shaped_rewards, buffer.dones,
+                    buffer.timeouts,
+                )
+            ),
+            strict=True,
+        )
+    }  # fmt: skip
+    for o, f, a, r, d in zip(
+        batch.observations, batch.next_observations, batch.actions, batch.rewards, batch.dones, strict=True
+    ):
+        assert held[(o.numpy().tobytes(), f.numpy().tobytes(), int(a), float(r))] == float(d)
+
+
+def test_normalised_rewards_are_the_sums():
+    filled = Filled("maze", 60, priority=0.5).step(60)
+    normaliser = VecNormalize(DummyVecEnv([WORLDS["maze"][0]]), norm_obs=False)
+    normaliser.ret_rms.var = np.array(16.0)
+    np.random.seed(0)  # noqa: NPY002
+    plain = filled.buffer.sample(50)
+    np.random.seed(0)  # noqa: NPY002
+    scaled = filled.buffer.sample(50, normaliser)
+    torch.testing.assert_close(scaled.rewards, plain.rewards / 4)
+
+
+OPTIONS = {
+    "n_envs": 3, "evaluate_every": 0, "learning_starts": 20, "buffer_size": 300, "train_freq": 1, "batch_size": 8,
+    "gamma": 0.9, "exploration_fraction": 0.9, **SMALL,
+}  # fmt: skip
+
+
+def test_an_agent_learns_the_same_from_shaped_environments_and_from_a_buffer_that_shapes():
+    """To the bit, where rewards are whole numbers."""
+    potential = TablePotential({tuple(np.eye(4)[i]): i / 4 for i in range(4)}, state=Observed())
+    inside = train(sb3.DQN, Hallway, 300, shaping=shape_with(potential), **OPTIONS).model
+    shaping = {"shaping": ReplayShaping(potential, 0.9)}
+    buffer = {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": shaping}
+    outside = train(sb3.DQN, Hallway, 300, **buffer, **OPTIONS).model
+    for mine, theirs in zip(inside.policy.parameters(), outside.policy.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert set(outside.replay_buffer.rewards.ravel()) == {0.0, 1.0} and outside.replay_buffer.terms.any()
+    with pytest.raises(ValueError, match="replay buffer has shaping_discount 0.9, but the agent discounts by 0.8"):
+        train(sb3.DQN, Hallway, 30, **buffer, **OPTIONS | {"gamma": 0.8})
+
+
+def test_checkpoints_keep_terms_and_what_is_drawn(tmp_path):
+    """Training with credited transitions drawn first, interrupted or not."""
+
+    def run(folder, callback=None):
+        buffer = {"shaping": ReplayShaping(HISTORY.fresh(), 0.9), "priority": 0.5}
+        return train(
+            sb3.DQN, TRIGGERS, 300, env_options=MAZE, folder=tmp_path / folder, checkpoint_every=100,
+            callback=callback, replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=buffer,
+            **OPTIONS | {"buffer_size": 150},
+        )  # fmt: skip
+
+    whole = run("whole")
+    for at in (150, 260):
+        with pytest.raises(Interrupted):
+            run("parts", Interrupt(at))
+    parts = run("parts")
+    assert_same(parts, whole)
+    for name in ("terms", "_shaped_rewards", "_credited", "_place_of"):
+        np.testing.assert_array_equal(
+            getattr(parts.model.replay_buffer, name), getattr(whole.model.replay_buffer, name), err_msg=name
+        )
+
+
+def test_bad_input_is_named():
+    spaces = (TriggersEnv(**MAZE).observation_space, TriggersEnv(**MAZE).action_space)
+    for wrong in ({"optimize_memory_usage": True}, {"handle_timeout_termination": False}):
+        with pytest.raises(ValueError, match="leave optimize_memory_usage False"):
+            ShapedReplayBuffer(10, *spaces, **wrong)
+    with pytest.raises(ValueError, match=r"priority must be a probability, in \[0, 1\], got 1.5"):
+        ShapedReplayBuffer(10, *spaces, priority=1.5)
+    assert issubclass(ShapedReplayBuffer, ReplayBuffer) and issubclass(ShapedDictReplayBuffer, DictReplayBuffer)
