@@ -27,6 +27,7 @@ FORMAT = FileFormat("test")
 CASES = range(30)
 
 
+@pytest.mark.slow
 def test_what_is_written_and_read_stands_attacks():
     root = Path(__file__).parents[1]
     done = subprocess.run(
@@ -108,7 +109,6 @@ def leave_out_the_name(path):
     ],
 )
 def test_damaged_files_show_careless_readers(tmp_path, monkeypatch, answer, expected):
-    monkeypatch.setattr(files, "_KEPT", tmp_path / "kept")
     monkeypatch.setattr(files, "_HUNG", 1 if answer is hang else 60)  # memory takes its time on a busy machine
     monkeypatch.setattr(files, "_STOP_AFTER", 2)
 
@@ -116,7 +116,7 @@ def test_damaged_files_show_careless_readers(tmp_path, monkeypatch, answer, expe
         content = (folder / "file.json").read_bytes()
         try:
             whole = json.loads(content)["content"] == list(range(50))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             whole = False
         return content if whole and answer is not read_carefully else answer(folder / "file.json")
 
@@ -130,4 +130,3 @@ def test_damaged_files_show_careless_readers(tmp_path, monkeypatch, answer, expe
         assert found.tried == len(CASES)
     else:
         assert any(expected in failure.what for failure in found.failures)
-        assert any((tmp_path / "kept").iterdir())

@@ -1,12 +1,11 @@
 """JSON documents and safetensors files: exact round trips, and nothing hostile or damaged is taken for content."""
 
+import contextlib
 import json
 import os
 import pickle
-import subprocess
 import tracemalloc
 import zlib
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -40,17 +39,6 @@ names = st.text().filter(lambda name: name != "__metadata__")
 named_arrays = st.dictionaries(names, any_arrays, max_size=4)
 
 
-def lying_apart(array, how):
-    """The same kind of array, with its entries apart in memory."""
-    if how == "every other" and array.ndim:
-        return np.repeat(array, 2, axis=-1)[..., ::2]
-    if how == "backwards" and array.ndim:
-        return array[::-1]
-    if how == "one for all":
-        return np.broadcast_to(array, (2, *array.shape))
-    return array.T
-
-
 def same_arrays(mine, theirs):
     return mine.keys() == theirs.keys() and all(
         (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
@@ -61,27 +49,15 @@ def same_arrays(mine, theirs):
 # What is written comes back
 
 
-@given(documents, st.sampled_from([FORMAT, LARGE]))
-def test_json_comes_back_as_it_was(tmp_path, content, kind):
+@given(documents, st.sampled_from([FORMAT, LARGE]), st.booleans())
+def test_json_comes_back_as_it_was(tmp_path, content, kind, sort):
     path = kind.write_json(tmp_path / "deep" / "a.json", content)
     assert repr(kind.read_json(path)) == repr(content), "1, 1.0 and True stay what they are, and so does the order"
-    assert kind.read_json(str(path)) == content
     assert [file.name for file in path.parent.iterdir()] == ["a.json"]
-
-
-def test_a_document_says_what_it_is(tmp_path):
-    content = json.loads(FORMAT.write_json(tmp_path / "a.json", {"b": [1, 2]}).read_bytes())
-    assert list(content) == ["format", "version", "library", "b", "crc32"]
-    assert (content["format"], content["version"], content["library"]) == ("a test", 1, srl.__version__)
-
-
-@given(documents, st.integers(0, 9), st.booleans(), st.booleans())
-def test_the_layout_of_a_document_does_not_matter(tmp_path, content, indent, sort, escape):
-    """Also one that an editor or another library has laid out anew is read."""
-    path = FORMAT.write_json(tmp_path / "a.json", content)
-    told = json.loads(path.read_bytes())
-    path.write_text(json.dumps(told, indent=indent, sort_keys=sort, ensure_ascii=escape), encoding="utf-8")
-    assert FORMAT.read_json(path) == content
+    document = json.loads(path.read_bytes())
+    assert (document["format"], document["version"], document["library"]) == ("a test", 1, srl.__version__)
+    path.write_text(json.dumps(document, indent=7, sort_keys=sort, ensure_ascii=sort), encoding="utf-8")
+    assert kind.read_json(path) == content, "the layout of a document does not matter"
 
 
 @settings(max_examples=150)
@@ -90,20 +66,24 @@ def test_the_layout_of_a_document_does_not_matter(tmp_path, content, indent, sor
 @example({}, {"a": np.array(3.5), "b": np.zeros((0, 3)), "": np.zeros((2, 0), "?"), 'é\0\n"': np.arange(3, dtype="u1")})
 def test_arrays_come_back_as_they_were(tmp_path, about, arrays):
     path = FORMAT.write_arrays(tmp_path / "a.safetensors", about, arrays, finite=False)
-    told, found = FORMAT.read_arrays(path, finite=False)
-    assert repr(told) == repr(about) and same_arrays(found, arrays)
+    stated, found = FORMAT.read_arrays(path, finite=False)
+    assert repr(stated) == repr(about) and same_arrays(found, arrays)
     assert list(tmp_path.iterdir()) == [path]
     for array in found.values():
         assert array.flags.writeable and array.flags.c_contiguous
         array[...] = 1
 
 
-@given(any_arrays, st.sampled_from(["every other", "backwards", "one for all", "transposed"]))
-def test_arrays_need_not_lie_together(tmp_path, array, how):
-    apart = lying_apart(array, how)
-    before = apart.tobytes()
-    found = FORMAT.read_arrays(FORMAT.write_arrays(tmp_path / "a", {}, {"x": apart}, finite=False), finite=False)[1]
-    assert same_arrays(found, {"x": np.array(apart, order="C")}) and apart.tobytes() == before
+@given(any_arrays)
+def test_arrays_need_not_lie_together(tmp_path, array):
+    apart = [
+        array.T,
+        np.broadcast_to(array, (2, *array.shape)),
+        *([array[::-1], array[..., ::2]] if array.ndim else []),
+    ]
+    for view in apart:
+        path = FORMAT.write_arrays(tmp_path / "a", {}, {"x": view}, finite=False)
+        assert same_arrays(FORMAT.read_arrays(path, finite=False)[1], {"x": np.array(view, order="C")})
 
 
 @given(any_arrays, st.integers(1, 40), st.integers(0, 2**32 - 1))
@@ -114,42 +94,21 @@ def test_checksums_in_pieces_are_checksums(array, piece, before):
         assert crc32_of(array.T, before) == zlib.crc32(array.T.tobytes(), before)
 
 
-def test_lists_and_numbers_become_arrays(tmp_path):
-    path = FORMAT.write_arrays(tmp_path / "a", {}, {"list": [1.5, 2.5], "number": 3, "none": []})
-    found = FORMAT.read_arrays(path)[1]
-    assert same_arrays(found, {"list": np.array([1.5, 2.5]), "number": np.array(3), "none": np.array([])})
-
-
 # Other tools
 
 
 @given(about_arrays, named_arrays)
-def test_the_safetensors_library_reads_our_files(tmp_path, about, arrays):
+def test_the_safetensors_library_reads_our_files_and_may_write_them_again(tmp_path, about, arrays):
     path = FORMAT.write_arrays(tmp_path / "a.safetensors", about, arrays, finite=False)
     assert same_arrays(load_file(path), arrays)
     with safe_open(path, framework="np") as file:
-        told = json.loads(file.metadata()["secret_rl"])
-    assert {key: told[key] for key in about} == about and told["format"] == "a test"
-
-
-@given(about_arrays, named_arrays)
-def test_files_that_the_safetensors_library_wrote_again_are_read(tmp_path, about, arrays):
-    path = FORMAT.write_arrays(tmp_path / "a.safetensors", about, arrays, finite=False)
-    with safe_open(path, framework="np") as file:
         metadata = file.metadata()
     save_file(load_file(path), path, metadata=metadata)
-    told, found = FORMAT.read_arrays(path, finite=False)
-    assert told == about and same_arrays(found, arrays)
-
-
-@given(named_arrays, st.none() | st.dictionaries(st.sampled_from(["secret_rl", "format"]), st.text(), max_size=2))
-def test_files_of_the_safetensors_library_are_not_ours(tmp_path, arrays, metadata):
-    save_file(arrays, tmp_path / "a.safetensors", metadata=metadata)
-    said = "a.safetensors cannot be read as 'a test': .*; write it again"
-    with pytest.raises(FileFormatError, match=f"(?s){said}") as refused:
-        FORMAT.read_arrays(tmp_path / "a.safetensors")
-    if metadata is None:
-        assert "it is a safetensors file of something else" in str(refused.value)
+    stated, found = FORMAT.read_arrays(path, finite=False)
+    assert stated == about and same_arrays(found, arrays)
+    save_file(arrays, path)
+    with pytest.raises(FileFormatError, match="a.safetensors cannot be read as 'a test': .* of something else; write"):
+        FORMAT.read_arrays(path)
 
 
 # Other formats and versions
@@ -180,14 +139,6 @@ def test_other_formats_and_versions_are_named(tmp_path):
     assert issubclass(FileFormatError, ValueError) and issubclass(ResumeError, ValueError)
 
 
-def test_reasons_are_short_and_steer_no_terminal(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text(sealed({"format": "\x1b]0;owned\x07" + "x" * 10_000}))
-    with pytest.raises(FileFormatError) as refused:
-        FORMAT.read_json(path)
-    assert "\x1b" not in str(refused.value) and len(str(refused.value)) < 500 + len(str(path))
-
-
 def test_interrupts_and_errors_of_the_system_pass(tmp_path):
     for error in (KeyboardInterrupt(), OSError("disk"), FileFormatError("known"), ResumeError("known")):
         with pytest.raises(type(error)) as raised, FORMAT.reading(tmp_path):
@@ -202,8 +153,6 @@ def test_interrupts_and_errors_of_the_system_pass(tmp_path):
 
 # Damage
 
-changes = st.tuples(st.sampled_from(["changed", "removed", "added"]), st.floats(0, 1), st.integers(0, 255))
-
 
 def read_if_sound(read, path, **options):
     """What is read, or None where the one class of error says why not."""
@@ -215,29 +164,6 @@ def read_if_sound(read, path, **options):
     return None
 
 
-def damaged(content, change):
-    how, where, byte = change
-    at = min(int(where * len(content)), len(content) - 1)
-    return content[:at] + (b"" if how == "removed" else bytes([byte])) + content[at + (how != "added") :]
-
-
-@settings(max_examples=200)
-@given(documents, changes)
-def test_a_byte_of_a_document_that_is_not_as_it_was_is_noticed(tmp_path, content, change):
-    path = FORMAT.write_json(tmp_path / "a.json", content)
-    path.write_bytes(damaged(path.read_bytes(), change))
-    assert repr(read_if_sound(FORMAT.read_json, path)) in (repr(content), "None")
-
-
-@settings(max_examples=200)
-@given(about_arrays, named_arrays, changes)
-def test_a_byte_of_a_file_of_arrays_that_is_not_as_it_was_is_noticed(tmp_path, about, arrays, change):
-    path = FORMAT.write_arrays(tmp_path / "a", about, arrays, finite=False)
-    path.write_bytes(damaged(path.read_bytes(), change))
-    if (found := read_if_sound(FORMAT.read_arrays, path, finite=False)) is not None:
-        assert repr(found[0]) == repr(about) and same_arrays(found[1], arrays)
-
-
 def test_every_bit_and_every_cut(tmp_path):
     about, arrays = {"a": [1, 2.5, "x", None]}, {"b": np.arange(3.0), "c": np.array([True]), "d": np.zeros((0, 2))}
     for path, read in (
@@ -246,7 +172,7 @@ def test_every_bit_and_every_cut(tmp_path):
     ):
         whole = path.read_bytes()
         for at in range(len(whole)):
-            for bit in (0, 1, 3, 5, 7):
+            for bit in (0, 5, 7):
                 path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
                 if (found := read_if_sound(read, path)) is not None:
                     assert repr(found[0]) == repr(about) and same_arrays(found[1], arrays)
@@ -258,25 +184,17 @@ def test_every_bit_and_every_cut(tmp_path):
 
 
 def test_what_was_changed_is_named(tmp_path):
-    path = FORMAT.write_json(tmp_path / "a.json", {"reward": 1})
-    path.write_text(path.read_text().replace('"reward": 1', '"reward": 9'))
-    said = "it does not match its checksum: it was changed after it was written; write it again"
-    with pytest.raises(FileFormatError, match=said):
-        FORMAT.read_json(path)
     path = FORMAT.write_arrays(tmp_path / "a", {}, {"first": np.zeros(2), "second": np.ones(2)})
     whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + b"\0")
-    with pytest.raises(FileFormatError, match="second does not match its checksum"):
-        FORMAT.read_arrays(path)
-    path.write_bytes(whole.replace(b'"F64"', b'"I64"', 1))
-    with pytest.raises(FileFormatError, match="first does not match its checksum"):
-        FORMAT.read_arrays(path)
-    path.write_bytes(whole.replace(b'"first": {', b'"third": {', 1))
-    with pytest.raises(FileFormatError, match=r"it holds the arrays \['second', 'third'\], expected \['first', 'sec"):
-        FORMAT.read_arrays(path)
-    path.write_bytes(whole + b"\0")
-    with pytest.raises(FileFormatError, match="1 bytes follow its last array"):
-        FORMAT.read_arrays(path)
+    for damaged_bytes, said in (
+        (whole[:-1] + b"\0", "second does not match its checksum"),
+        (whole.replace(b'"F64"', b'"I64"', 1), "first does not match its checksum"),
+        (whole.replace(b'"first": {', b'"third": {', 1), r"holds the arrays \['second', 'third'\], expected \['first'"),
+        (whole + b"\0", "1 bytes follow its last array"),
+    ):
+        path.write_bytes(damaged_bytes)
+        with pytest.raises(FileFormatError, match=said):
+            FORMAT.read_arrays(path)
 
 
 # Hostile files
@@ -310,17 +228,6 @@ def test_any_json_is_refused_by_the_one_class(tmp_path, content):
     assert_refused_or_read(tmp_path / "a")
 
 
-@given(documents, st.fixed_dictionaries({}, optional={"format": values, "version": values, "library": values}))
-def test_any_document_with_the_right_checksum_is_read_or_refused(tmp_path, content, outer):
-    path = tmp_path / "a.json"
-    path.write_text(sealed({"format": "a test", "version": 1, **outer, **content}))
-    try:
-        assert FORMAT.read_json(path) == content
-        assert outer.get("format", "a test") == "a test" and outer.get("version", 1) == 1
-    except FileFormatError:
-        assert outer.keys() & {"format", "version"}
-
-
 sizes = st.sampled_from([0, 1, 2, 3, 8, 2**31 - 1, 2**31, 2**63, -1, 10**400]) | values
 entries = (
     st.fixed_dictionaries(
@@ -345,14 +252,14 @@ entries = (
 def test_any_header_with_the_right_checksum_is_read_or_refused(tmp_path, header, about, checksums, data):
     guessed = {name: zlib.crc32(b"F64[1]" + data) for name in header}
     for sums in (checksums, guessed):
-        told = sealed({"format": "a test", "version": 1, **about, "arrays": sums})
+        stated = sealed({"format": "a test", "version": 1, **about, "arrays": sums})
         path = tmp_path / "a"
-        path.write_bytes(safetensors_bytes({"__metadata__": {"secret_rl": told}, **header}, data))
+        path.write_bytes(safetensors_bytes({"__metadata__": {"secret_rl": stated}, **header}, data))
         if (found := read_if_sound(FORMAT.read_arrays, path)) is not None:
             assert sum(array.nbytes for array in found[1].values()) == len(data) and found[1].keys() == header.keys()
 
 
-@contextmanager
+@contextlib.contextmanager
 def little_memory(limit=1 << 20):
     tracemalloc.start()
     try:
@@ -376,39 +283,27 @@ def little_memory(limit=1 << 20):
 )
 def test_sizes_beyond_the_file_take_no_memory(tmp_path, entry):
     path = tmp_path / "a"
-    told = sealed({"format": "a test", "version": 1, "arrays": {"x": 0}})
-    path.write_bytes(safetensors_bytes({"__metadata__": {"secret_rl": told}, "x": entry}, b"\0" * 8))
+    stated = sealed({"format": "a test", "version": 1, "arrays": {"x": 0}})
+    path.write_bytes(safetensors_bytes({"__metadata__": {"secret_rl": stated}, "x": entry}, b"\0" * 8))
     with little_memory(), pytest.raises(FileFormatError, match="x of shape .* does not fit its bytes|whole number"):
         FORMAT.read_arrays(path)
 
 
-@pytest.mark.parametrize("length", [9, 2**20, 2**32, 2**40, 2**63, 2**64 - 1])
-def test_headers_beyond_the_file_take_no_memory(tmp_path, length):
-    (tmp_path / "a").write_bytes(length.to_bytes(8, "little") + b"{}")
-    with little_memory(), pytest.raises(FileFormatError, match="it has 10 bytes and is not a whole safetensors file"):
-        FORMAT.read_arrays(tmp_path / "a")
-
-
-def sparse(path, size, start=b""):
-    with path.open("wb") as file:
+@pytest.mark.parametrize(
+    ("size", "start", "said"),
+    [
+        *((10, length.to_bytes(8, "little"), "is not a whole safetensors file") for length in (9, 2**32, 2**64 - 1)),
+        (1 << 32, (1 << 31).to_bytes(8, "little"), "its header claims 2,147,483,648 bytes"),
+    ],
+)
+def test_headers_of_any_size_take_no_memory(tmp_path, size, start, said):
+    with (tmp_path / "a").open("wb") as file:  # sparse
         file.write(start)
         file.truncate(size)
-    return path
-
-
-def test_headers_of_any_size_are_not_read(tmp_path):
-    path = sparse(tmp_path / "a", 1 << 32, (1 << 31).to_bytes(8, "little"))
-    with (
-        little_memory(),
-        pytest.raises(FileFormatError, match="its header claims 2,147,483,648 bytes, more than it sh"),
-    ):
-        FORMAT.read_arrays(path)
-
-
-def test_documents_of_any_size_are_not_read(tmp_path):
-    path = sparse(tmp_path / "a.json", 1 << 28)
-    with little_memory(1 << 25), pytest.raises(FileFormatError, match="more than it should"):
-        FORMAT.read_json(path)
+    with little_memory(), pytest.raises(FileFormatError, match=said):
+        FORMAT.read_arrays(tmp_path / "a")
+    with little_memory(1 << 25), pytest.raises(FileFormatError):
+        FORMAT.read_json(tmp_path / "a")
 
 
 @pytest.mark.parametrize("mark", ["[],", "{},", "0,", '"",', "[[[["])
@@ -449,29 +344,14 @@ def test_what_json_should_not_hold_is_refused(tmp_path, bad, kind):
     path.write_text(document(text))
     with pytest.raises(FileFormatError, match="cannot be read as 'a test'"):
         kind.read_json(path)
-    told = document(text)
+    stated = document(text)
     for header in (  # in what we say of the arrays, and in the header itself
-        json.dumps({"__metadata__": {"secret_rl": told}}).encode(),
+        json.dumps({"__metadata__": {"secret_rl": stated}}).encode(),
         b'{"__metadata__": {"secret_rl": "{}"}, "a": ' + text.encode() + b"}",
     ):
         path.write_bytes(safetensors_bytes(header))
         with pytest.raises(FileFormatError, match="cannot be read as 'a test'"):
             kind.read_arrays(path)
-
-
-@pytest.mark.parametrize("depth", [10, 300, 900, 990, 1000, 5000])
-def test_every_depth_is_read_or_refused(tmp_path, depth):
-    value = 0
-    for _ in range(min(depth, 300)):
-        value = [value]
-    path = tmp_path / "a.json"
-    if depth <= 300:
-        FORMAT.write_json(path, {"a": value})
-        assert FORMAT.read_json(path) == {"a": value}
-        return
-    path.write_text(document("[" * depth + "]" * depth))
-    with pytest.raises(FileFormatError):
-        FORMAT.read_json(path)
 
 
 def test_links_and_encodings_are_no_way_around(tmp_path):
@@ -553,26 +433,6 @@ def test_arrays_that_cannot_be_written_leave_the_old_file(tmp_path, bad, error, 
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"a disk of its own needs the right to mount: {mounted.stderr.strip()}")
-    try:
-        path = FORMAT.write_arrays(disk / "a", {}, {"x": np.arange(1000.0)})
-        document = FORMAT.write_json(disk / "b", {"old": 1})
-        with pytest.raises(OSError, match="No space left"):
-            FORMAT.write_arrays(path, {}, {"x": np.zeros(100_000)})
-        with pytest.raises(OSError, match="No space left"):
-            FORMAT.write_json(document, {"text": "x" * 100_000})
-        assert FORMAT.read_arrays(path)[1]["x"].tolist() == list(range(1000))
-        assert FORMAT.read_json(document) == {"old": 1}
-        assert sorted(file.name for file in disk.iterdir()) == ["a", "b"]
-    finally:
-        subprocess.run(["umount", disk], check=True)
-
-
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     path = FORMAT.write_json(tmp_path / "a.json", {"old": 1})
 
@@ -587,31 +447,56 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert FORMAT.read_json(path) == {"old": 1} and list(tmp_path.iterdir()) == [path]
 
 
-def read_or_refused(write, read):
-    """What is written can be read, and what could not be read is not written."""
-    try:
-        path = write()
-    except (TypeError, ValueError):
-        return
-    read(path)
+@pytest.mark.parametrize(
+    ("content", "arrays"),
+    [
+        ({"x": dict.fromkeys((2, 10), 0)}, {}),
+        ({"x": dict.fromkeys((9.5, 10.5), 0)}, {}),
+        ({"x": dict.fromkeys((True, None), 0)}, {}),
+        ({"x": [0] * 600_000}, {}),
+        ({"x": "x" * (17 << 20)}, {}),
+        ({}, {"__metadata__": np.zeros(2)}),
+    ],
+)
+def test_what_is_written_can_be_read_and_what_could_not_be_read_is_not_written(tmp_path, content, arrays):
+    for write, read, given_ in (
+        (FORMAT.write_json, FORMAT.read_json, (content,)),
+        (LARGE.write_json, LARGE.read_json, (content,)),
+        (FORMAT.write_arrays, FORMAT.read_arrays, (content, arrays)),
+    ):
+        path = None
+        with contextlib.suppress(TypeError, ValueError):
+            path = write(tmp_path / "a", *given_)
+        if path is not None:
+            read(path)
 
 
-@pytest.mark.parametrize("names", [(2, 10), (9.5, 10.5), (True, None)])
-def test_names_that_are_no_text_are_readable_or_refused(tmp_path, names):
-    content = {"x": dict.fromkeys(names, 0)}
-    read_or_refused(lambda: FORMAT.write_json(tmp_path / "a", content), FORMAT.read_json)
-    read_or_refused(lambda: FORMAT.write_arrays(tmp_path / "a", content, {}), FORMAT.read_arrays)
+@given(hnp.arrays(st.sampled_from(DTYPES), hnp.array_shapes(max_dims=3, min_side=0)), st.integers(0, 5))
+def test_npy_files_grow_by_rows_and_resume(tmp_path, rows, split):
+    """Rows in two parts, with an interruption between them: numpy reads the file, and so do we."""
+    first, second = rows[:split], rows[split:]
+    writer = files.NpyWriter(tmp_path / "x.npy", rows.dtype, rows.shape[1:])
+    writer.append(first)
+    entry = writer.entry()
+    writer.append(rows)  # lost by the interruption
+    writer.flush()
+    assert same_arrays({"": files.map_npy(tmp_path, entry, growing=True)}, {"": first})
+    writer.close()
+    writer = files.NpyWriter.resume(tmp_path, entry)
+    writer.append(second)
+    writer.complete()
+    for found in (np.load(tmp_path / "x.npy"), files.map_npy(tmp_path, writer.entry())):
+        assert same_arrays({"": found}, {"": rows})
+    assert writer.entry()["crc32"] == crc32_of(rows)
 
 
-@pytest.mark.parametrize("content", [[0] * 600_000, "x" * (17 << 20)], ids=["values", "bytes"])
-def test_much_json_is_readable_or_refused(tmp_path, content):
-    read_or_refused(lambda: LARGE.write_json(tmp_path / "a", {"x": content}), LARGE.read_json)
-    read_or_refused(lambda: FORMAT.write_json(tmp_path / "a", {"x": content}), FORMAT.read_json)
-
-
-def test_an_array_of_a_reserved_name_is_readable_or_refused(tmp_path):
-    arrays = {"__metadata__": np.zeros(2)}
-    read_or_refused(lambda: FORMAT.write_arrays(tmp_path / "a", {}, arrays), FORMAT.read_arrays)
+def test_npy_files_take_rows_that_fit(tmp_path):
+    with contextlib.closing(files.NpyWriter(tmp_path / "x.npy", np.dtype("i1"), (2,))) as writer:
+        writer.append(np.ones((1, 2), np.int64))
+        with pytest.raises(ValueError, match=r"x has rows of shape \(3,\), expected \(2,\)"):
+            writer.append(np.ones((1, 3), np.int8))
+        with pytest.raises(ValueError, match="x came as int64 values that do not fit int8"):
+            writer.append(np.full((1, 2), 300))
 
 
 # What differs between two runs
@@ -631,10 +516,9 @@ def test_what_differs_is_named(tmp_path, before, now):
     check_same(tmp_path, "a run", now, dict(now))
 
 
-def test_differences_are_told(tmp_path):
-    with pytest.raises(ResumeError) as refused:
+def test_differences_are_shown_and_short(tmp_path):
+    with pytest.raises(ResumeError, match=r"another gone, seed \(gone was 'x', now None; seed was 1, now 2\): repeat"):
         check_same(tmp_path, "a fit", {"seed": 1, "same": [1], "gone": "x"}, {"seed": 2, "same": [1], "new": None})
-    assert "another gone, seed (gone was 'x', now None; seed was 1, now 2): repeat" in str(refused.value)
     with pytest.raises(ResumeError) as refused:
         check_same(tmp_path, "a fit", {"a": "\x1b[31m" + "x" * 10_000}, {"a": 1})
     assert "\x1b" not in str(refused.value) and len(str(refused.value)) < 600 + len(str(tmp_path))

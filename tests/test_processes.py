@@ -29,8 +29,8 @@ class Hanging(gym.Env):
         return np.zeros(SIZE, np.float32), {}
 
     def step(self, action):
-        if not hasattr(self, "told"):
-            self.told = True
+        if not hasattr(self, "seen"):
+            self.seen = True
             print(f"{os.getpid()}\\n", end="", flush=True)
         HANG
         return np.zeros(SIZE, np.float32), 0.0, True, False, {}
@@ -83,22 +83,20 @@ def stop_and_interrupt(*_):
 
 if __name__ == "__main__":
     import multiprocessing
-    from secret_rl.trajectories import collecting
-    collecting._show = stop_and_interrupt
-    srl.collect(Hanging, 100_000, workers=2, progress=False)
+    srl.collect(Hanging, 100_000, workers=2, progress=stop_and_interrupt)
 """
-    told = assert_ends(begun(code), [], "KeyboardInterrupt")
-    workers = {int(number) for number in told.split()}
+    seen = assert_ends(begun(code), [], "KeyboardInterrupt")
+    workers = {int(number) for number in seen.split()}
     assert len(workers) == 2
     assert_gone(list(workers))
 
 
 def test_an_error_in_the_block_ends_the_workers_at_once():
-    told = []
+    seen = []
 
     def failing():
         with worker_pool(1) as pool:
-            told.append(pool.submit(os.getpid).result())
+            seen.append(pool.submit(os.getpid).result())
             pool.submit(time.sleep, 15)
             raise ZeroDivisionError
 
@@ -106,7 +104,7 @@ def test_an_error_in_the_block_ends_the_workers_at_once():
     with pytest.raises(ZeroDivisionError):
         failing()
     assert time.monotonic() - started < 10
-    assert_gone(told)
+    assert_gone(seen)
 
 
 def test_a_block_that_ends_well_waits_for_the_calls_under_way_and_drops_the_others():
@@ -120,20 +118,15 @@ def test_a_block_that_ends_well_waits_for_the_calls_under_way_and_drops_the_othe
 def collecting(hang: str, size: int = 1) -> tuple[subprocess.Popen, list[int]]:
     """A process that collects with two workers, and their numbers."""
     process = begun(COLLECT.replace("HANG", hang).replace("SIZE", str(size)))
-    assert process.stdout is not None
     return process, [int(process.stdout.readline()) for _ in range(2)]
 
 
 def begun(code: str) -> subprocess.Popen:
     """A program that leads a group of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    )  # fmt: skip
 
 
 def assert_interrupted(process: subprocess.Popen, workers: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Progress bars: when they appear, what they tell, and that there is one at a time."""
+"""Progress bars: when they appear, what they show, and that there is one at a time."""
 
 import io
 import sys
@@ -26,14 +26,6 @@ def terminal(monkeypatch):
     return screen
 
 
-def test_what_is_soon_over_shows_no_bar(monkeypatch):
-    screen = terminal(monkeypatch)
-    monkeypatch.setattr(progress, "_PATIENCE", 60.0)
-    with progress_bar(None, "mazes") as tick:
-        tick("quick", 1, 1)
-    assert screen.getvalue() == ""
-
-
 def test_what_takes_long_shows_how_far_it_is_and_the_time_that_remains(monkeypatch):
     screen, clock = terminal(monkeypatch), [0.0]
     monkeypatch.setattr("rich.console.monotonic", lambda: clock[0])
@@ -47,20 +39,20 @@ def test_what_takes_long_shows_how_far_it_is_and_the_time_that_remains(monkeypat
     assert "0:00:40" in shown, "at ten a second"
 
 
+def test_neither_what_is_soon_over_nor_a_file_is_shown_a_bar(monkeypatch):
+    for screen, patience in ((terminal(monkeypatch), 60.0), (io.StringIO(), 0.0)):
+        monkeypatch.setattr(sys, "stderr", screen)
+        monkeypatch.setattr(progress, "_PATIENCE", patience)
+        with progress_bar(None, "mazes") as tick:
+            tick("quick", 1, 1)
+        assert screen.getvalue() == ""
+
+
 def test_a_step_that_takes_long_does_not_hide_the_bar(monkeypatch):
     screen = terminal(monkeypatch)
     with progress_bar(None, "mazes"):
         time.sleep(0.3)
     assert "mazes" in screen.getvalue()
-
-
-def test_only_a_terminal_is_shown_a_bar(monkeypatch):
-    screen = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    with progress_bar(None, "mazes") as tick:
-        tick("", 1, 2)
-    assert screen.getvalue() == ""
 
 
 def test_there_is_one_bar_at_a_time_and_none_when_none_is_wanted(monkeypatch):
@@ -78,12 +70,11 @@ def test_there_is_one_bar_at_a_time_and_none_when_none_is_wanted(monkeypatch):
     assert "after" in screen.getvalue()
 
 
-def test_a_function_is_told_instead(monkeypatch):
-    screen = terminal(monkeypatch)
-    told = []
-    with progress_bar(lambda *news: told.append(news), "mazes") as tick:
+def test_a_function_is_called_instead(monkeypatch):
+    screen, calls = terminal(monkeypatch), []
+    with progress_bar(lambda *news: calls.append(news), "mazes") as tick:
         tick("one", 1, 3)
-    assert told == [("one", 1, 3)] and screen.getvalue() == ""
+    assert calls == [("one", 1, 3)] and screen.getvalue() == ""
 
 
 def test_lines_printed_meanwhile_stay_on_standard_output(monkeypatch, capsys):

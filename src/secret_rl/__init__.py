@@ -4,7 +4,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from secret_rl.version import VERSION
+from secret_rl.files import VERSION
 
 if TYPE_CHECKING:
     from secret_rl.agents import LearningCurve as LearningCurve

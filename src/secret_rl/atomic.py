@@ -2,7 +2,7 @@
 
 Everything is written under another name first and renamed when it is complete. The temporary names are
 ``.NAME.writing-PID-N`` for files, ``.NAME.saving-PID-N`` for folders, and ``.NAME.replaced-PID-N`` for a folder that
-gives way to a new one. What killed processes left is removed by the next one that writes there, never while its owner
+is being replaced. What killed processes left is removed by the next one that writes there, never while its owner
 lives.
 """
 
@@ -13,12 +13,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 try:
     import fcntl
-except ModuleNotFoundError:  # Windows: process numbers alone tell who is alive, and nothing is locked
+except ModuleNotFoundError:  # Windows: process numbers alone show who is alive, and nothing is locked
     fcntl = None  # type: ignore[assignment]
 
 _LOCK = ".lock"
@@ -99,7 +99,7 @@ def put_folder(new: Path, path: Path, *, overwrite: bool) -> None:
                 shutil.rmtree(rubbish, ignore_errors=True)
             if not new.exists():
                 return
-            # Another process has put one there meanwhile: that one gives way, too.
+            # Another process has put one there meanwhile: replace that one, too.
 
 
 def find_folder(path: Path) -> Path:
@@ -141,19 +141,23 @@ class Lock:
     def __init__(self, path: Path, of: Path | None = None) -> None:
         self._path, self._file = path, -1
         self._made_folder = not path.parent.exists()
-        while True:
-            self._file = self._open()
-            if not _flock(self._file):
-                os.close(self._file)
-                self._file = -1
+        while self._file < 0:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+            except OSError as refused:
+                raise _unwritable(path.parent, refused) from refused
+            locked = _flock(file)
+            with suppress(FileNotFoundError):
+                if locked and os.path.samestat(os.fstat(file), path.stat()):
+                    self._file = file
+                    return
+            os.close(file)  # held by another process, or removed meanwhile by the one that held it
+            if not locked:
                 raise InUseError(
                     f"{of or path.parent} is being written by another process ({path.name} is locked): wait for it to "
                     "end, or choose another path"
                 )
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(self._file), path.stat()):
-                    return
-            os.close(self._file)  # whoever held it has removed it meanwhile
 
     def release(self) -> None:
         """Let others write; more than once does no harm."""
@@ -170,13 +174,6 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-    def _open(self) -> int:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(self._path, os.O_CREAT | os.O_RDWR, 0o666)
-        except OSError as refused:
-            raise _unwritable(self._path.parent, refused) from refused
 
 
 def folder_lock(folder: Path) -> Lock:
@@ -242,7 +239,7 @@ def _abandoned(temporary: Path) -> bool:
     owner = int(parts[3])
     if temporary.absolute() in _own if owner == os.getpid() else _alive(owner):
         return False
-    # A process of another machine or container may have any number: its lock tells that it is alive.
+    # A process of another machine or container may have any number: its lock shows that it is alive.
     lock = temporary / _LOCK if temporary.is_dir() else temporary
     try:
         file = os.open(lock, os.O_RDWR)
@@ -272,28 +269,19 @@ def _alive(process: int) -> bool:
 
 def _flock(file: int) -> bool:
     """Lock an open file; False if another process holds it, True where there are no locks."""
-    if fcntl is not None:
-        try:
+    try:
+        if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+    except OSError as refused:
+        return not isinstance(refused, BlockingIOError)
     return True
 
 
 def _sync(path: Path) -> None:
     """Make a file, or the names in a folder, survive a power cut."""
-    try:
+    with suppress(OSError) if path.is_dir() else nullcontext():  # not every system can do so with folders
         file = os.open(path, os.O_RDONLY)
-    except OSError:  # a folder, where folders cannot be opened
-        if path.is_dir():
-            return
-        raise
-    try:
-        os.fsync(file)
-    except OSError:
-        if not path.is_dir():
-            raise
-    finally:
-        os.close(file)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)

@@ -1,6 +1,6 @@
-"""Every file format of this library: JSON documents and safetensors files, read and written in one place.
+"""Every file format of this library: JSON documents, safetensors files, and ``.npy`` files that grow by rows.
 
-A file says its format and version and carries checksums. Readers check declared sizes against the bytes that are
+A file states its format and version and carries checksums. Readers check declared sizes against the bytes that are
 there before they build anything, run nothing, and answer whatever is wrong with ``FileFormatError``. Writers replace a
 file whole or not at all.
 
@@ -14,8 +14,9 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,14 +24,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.atomic import replace_text, replacing
-from secret_rl.text import printable
-from secret_rl.version import VERSION
+from secret_rl.checks import printable
 
-Arrays = dict[str, NDArray[Any]]
+try:
+    VERSION = version("secret-rl")
+except PackageNotFoundError:  # run from a source tree that is not installed
+    VERSION = "0+source"
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
 
 _METADATA, _ABOUT = "__metadata__", "secret_rl"  # where a safetensors file holds our JSON
 _MOST_VALUES = 500_000  # of a JSON header: Python takes up to 72 bytes for each
 _MOST_BYTES = 16 << 20  # of a JSON header
+_NPY_HEADER = 256  # bytes before the data of a growing file: enough for any row count, so that it can be patched
 _CHUNK = 1 << 22
 _LONGEST_REASON = 300
 _DTYPES = {
@@ -45,7 +52,7 @@ class FileFormatError(ValueError):
 
 
 class ResumeError(ValueError):
-    """An unfinished run that cannot be gone on with: what differs, and what to do."""
+    """An unfinished run that cannot be resumed: what differs, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +186,7 @@ def parse_json(content: bytes, *, large: bool = False) -> Any:
 
 
 def check_same(folder: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """An error unless an unfinished run in a folder has the settings of the one that would go on with it."""
+    """An error unless an unfinished run in a folder has the settings of the one that would resume it."""
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:
         differences = "; ".join(f"{key} was {before.get(key)!r}, now {now.get(key)!r}" for key in changed)
@@ -214,12 +221,12 @@ def finite_number(value: Any) -> float:
     return float(value)
 
 
-def raw_bytes(array: NDArray[Any]) -> memoryview:
+def raw_bytes(array: Array) -> memoryview:
     """The bytes of an array, without a copy where they lie together already."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
 
 
-def crc32_of(array: NDArray[Any], before: int = 0) -> int:
+def crc32_of(array: Array, before: int = 0) -> int:
     """CRC-32 of the bytes of an array, in bounded memory also where they are on disk or apart."""
     rows = max(1, _CHUNK // max(array[:1].nbytes, 1)) if array.ndim else 1
     for first in range(0, len(array), rows) if array.ndim else ():
@@ -227,12 +234,12 @@ def crc32_of(array: NDArray[Any], before: int = 0) -> int:
     return before if array.ndim else zlib.crc32(raw_bytes(array), before)
 
 
-def _array_checksum(array: NDArray[Any]) -> int:
+def _array_checksum(array: Array) -> int:
     """CRC-32 of an array with its dtype and shape."""
     return crc32_of(array, zlib.crc32(f"{_NAMES[array.dtype]}{list(array.shape)}".encode()))
 
 
-def _is_finite(array: NDArray[Any]) -> bool:
+def _is_finite(array: Array) -> bool:
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
@@ -266,3 +273,84 @@ def _read_arrays(file: BinaryIO, header: Mapping[str, Any], size: int) -> Arrays
     if at != size:
         raise ValueError(f"{size - at:,} bytes follow its last array")
     return arrays
+
+
+class NpyWriter:
+    """A ``.npy`` file that grows by rows. ``entry()`` describes it in a JSON header; ``resume`` goes on from there."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], rows: int = 0, crc: int = 0) -> None:
+        self.path, self.dtype, self.shape, self.rows, self._crc = path, dtype, shape, rows, crc
+        self._file = path.open("r+b" if rows else "wb")
+        if rows:
+            self._file.truncate(_NPY_HEADER + rows * dtype.itemsize * math.prod(shape))
+            self._file.seek(0, os.SEEK_END)
+        else:
+            self._file.write(_npy_header(dtype, (0, *shape)))
+
+    @classmethod
+    def resume(cls, folder: Path, entry: Mapping[str, Any]) -> "NpyWriter":
+        """Go on after the rows of an entry; what was written since is cut off."""
+        rows, *shape = entry["shape"]
+        return cls(folder / entry["file"], np.dtype(entry["dtype"]), tuple(shape), rows, entry["crc32"])
+
+    def append(self, rows: Array) -> None:
+        """Add rows. Another dtype is fine if it holds the same numbers: an env's ints may come as other ints."""
+        if rows.shape[1:] != self.shape:
+            raise ValueError(f"{self.path.stem} has rows of shape {rows.shape[1:]}, expected {self.shape}")
+        converted = rows.astype(self.dtype, copy=False)
+        if converted is not rows and not np.array_equal(converted, rows):
+            raise ValueError(f"{self.path.stem} came as {rows.dtype} values that do not fit {self.dtype}")
+        self._file.write(raw_bytes(converted))
+        self._crc = crc32_of(converted, self._crc)
+        self.rows += len(rows)
+
+    def entry(self) -> dict[str, Any]:
+        """What the file holds so far, as JSON values."""
+        shape = [self.rows, *self.shape]
+        return {"file": self.path.name, "dtype": self.dtype.str, "shape": shape, "crc32": self._crc}
+
+    def flush(self) -> None:
+        """Make what was written so far survive a power cut."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def complete(self) -> None:
+        """Write the number of rows into the header, and close the file."""
+        self._file.seek(0)
+        self._file.write(_npy_header(self.dtype, (self.rows, *self.shape)))
+        self.flush()
+        self._file.close()
+
+    def close(self) -> None:
+        """Close the file as it is."""
+        with suppress(OSError):  # what is left to write does not fit on the disk
+            self._file.close()
+
+
+def map_npy(folder: Path, entry: Mapping[str, Any], *, growing: bool = False) -> Array:
+    """Map the rows of an entry, once the file has its size and begins as it should; a growing one may hold more."""
+    if Path(entry["file"]).name != entry["file"]:
+        raise ValueError(f"it names the file {entry['file']!r} outside the folder: refused")
+    path, dtype = folder / entry["file"], np.dtype(entry["dtype"])
+    shape = tuple(whole_number(side, high=2**62) for side in entry["shape"])
+    if dtype.kind not in "biufSUMmc":
+        raise ValueError(f"it says that {entry['file']} holds {dtype}: refused")
+    if not path.is_file():
+        raise ValueError(f"{path} is missing")
+    size, expected = path.stat().st_size, _NPY_HEADER + dtype.itemsize * math.prod(shape)
+    if size < expected or (size > expected and not growing):
+        raise ValueError(f"{path} has {size:,} bytes, expected {expected:,}: it was truncated or overwritten")
+    with path.open("rb") as file:
+        beginning = file.read(_NPY_HEADER)
+    if beginning != _npy_header(dtype, shape) and not (growing and beginning == _npy_header(dtype, (0, *shape[1:]))):
+        raise ValueError(f"the first bytes of {path} are damaged")
+    if expected == _NPY_HEADER:
+        return np.zeros(shape, dtype)
+    return np.asarray(np.memmap(path, dtype, "r", _NPY_HEADER, shape))
+
+
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """An ``.npy`` header (format 1.0) of a fixed length, so that the row count can be patched in place."""
+    text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
+    prefix = np.lib.format.magic(1, 0) + (_NPY_HEADER - 10).to_bytes(2, "little")
+    return prefix + text.encode("latin1").ljust(_NPY_HEADER - 11) + b"\n"

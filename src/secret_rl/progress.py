@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock, Timer
 
-from secret_rl.text import printable
+from secret_rl.checks import printable
 
 Tick = Callable[[str, int, int | None], None]
 Show = bool | Tick | None
@@ -19,8 +19,8 @@ _ONE_BAR = Lock()
 def progress_bar(show: Show, unit: str) -> Iterator[Tick]:
     """A bar as a function of (what is going on, done, total), with the time that remains.
 
-    ``show=None``: if the terminal is interactive, and only once a second has passed. A function is told instead of
-    a bar, so that one bar can cover several calls. There is one bar at a time: inside another, none.
+    ``show=None``: if the terminal is interactive, and only once a second has passed. A function is called instead
+    of a bar, so that one bar can cover several calls. There is one bar at a time: inside another, none.
     """
     if callable(show):
         yield show

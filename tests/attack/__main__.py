@@ -92,11 +92,14 @@ def _guarded(unit: partial[Any]) -> Any:
     """One part that breaks must not hide what the others find."""
     from tests.attack.table import Failure, Tally
 
+    started = time.monotonic()
     try:
-        return unit()
+        tally = unit()
     except Exception as error:
         traceback.print_exc()
-        return Tally("harness", _target(unit), 1, [Failure("broken", f"{type(error).__name__}: {error}")])
+        tally = Tally("harness", _target(unit), 1, [Failure("broken", f"{type(error).__name__}: {error}")])
+    tally.seconds = time.monotonic() - started
+    return tally
 
 
 if __name__ == "__main__":

@@ -103,6 +103,19 @@ class Child:
         )  # fmt: skip
 
 
+def manners(ended: Ended, command: bool, *kinds: str) -> list[str]:
+    """What is wrong with how a job failed: a command prints one line, anything else raises one of some errors."""
+    if ended.hung or ended.code < 0:
+        return [str(ended)]
+    if not command:
+        known = set(kinds) & set((ended.error or {"bases": []})["bases"])
+        return [] if known else [f"it failed with {ended}, expected {' or '.join(kinds)}"]
+    lines = [line for line in ended.err.strip().splitlines() if "Warning: " not in line]
+    if ended.code != 1 or len(lines) != 1 or not lines[0].startswith("secret-rl: "):
+        return [f"it failed with exit code {ended.code} and {ended.err.strip()[-300:]!r}, expected one line"]
+    return []
+
+
 def run(work: Callable[[], Any], notes: Path, limit: float = LIMIT) -> Ended:
     """Do something in a child of its own."""
     return Child(work, notes).wait(limit)

@@ -45,8 +45,8 @@ def trajectories_digest(data: Trajectories) -> str:
     """A digest of every array, and of what is known about them."""
     steps, episodes = data.columns()
     arrays = {**steps, **episodes, "offsets": data.offsets}
-    told = json.dumps([dict(data.meta), str(data.observation_space), str(data.action_space)], sort_keys=True)
-    return _digest(told.encode() + _arrays(arrays))
+    said = json.dumps([dict(data.meta), str(data.observation_space), str(data.action_space)], sort_keys=True)
+    return _digest(said.encode() + _arrays(arrays))
 
 
 def differences(found: dict[str, str], expected: dict[str, str]) -> list[str]:
@@ -95,8 +95,8 @@ def _lasting(value: Any) -> Any:
 
 
 def _arrays(arrays: dict[str, Any]) -> bytes:
-    told = b""
+    said = b""
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        told += f"{name} {array.dtype} {np.shape(arrays[name])}".encode() + array.tobytes()
-    return told
+        said += f"{name} {array.dtype} {np.shape(arrays[name])}".encode() + array.tobytes()
+    return said

@@ -3,24 +3,19 @@
 Without room, a job fails in one clear line, what was there before is whole and nothing half-written is left; with room
 again, the same job ends as it would have. A folder that is read only is refused before the work begins.
 
-Needs root, for a small tmpfs in a mount namespace of its own, which ends with the process. Without, a limit on the size
-of files stands in for the full disk, and the read-only folders are left out.
+Needs root, for a small tmpfs in a mount namespace of its own, which ends with the process; without, it is left out.
 """
 
 import ctypes
 import os
-import resource
-import signal
 import subprocess
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import stable_baselines3 as sb3
-from tests.attack.children import Ended, run
+from tests.attack.children import Ended, manners, run
 from tests.attack.content import content_of, differences, temporaries
 from tests.attack.jobs import DQN, MAZE, TRIGGERS, Inputs, Job, jobs, small_fits, words_of
 from tests.attack.table import Tally
@@ -65,12 +60,6 @@ class SmallDisk:
         room = os.statvfs(self._place)
         return (room.f_blocks - room.f_bfree) * room.f_bsize // _PAGE
 
-    def limit(self) -> None:
-        """Nothing changes in the process itself."""
-
-    def lift(self) -> None:
-        pass
-
     def make_read_only(self) -> None:
         _mount("-o", "remount,ro", str(self._place))
 
@@ -79,57 +68,18 @@ class SmallDisk:
         subprocess.run(["umount", "-l", str(self._place)], check=False)
 
 
-class LimitedFiles:
-    """Without root: no file of the process may grow beyond a number of pages."""
-
-    def __init__(self, place: Path) -> None:
-        self.folder = place / "work"
-        self._pages: int | None = None
-
-    def leave(self, pages: int) -> None:
-        self._pages = pages
-
-    def free(self) -> None:
-        self._pages = None
-
-    def used(self) -> int:
-        """Pages of the largest file."""
-        sizes = [path.stat().st_size for path in self.folder.rglob("*") if path.is_file()]
-        return max(sizes, default=0) // _PAGE + 1
-
-    def limit(self) -> None:
-        if self._pages is not None:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            size = max(self._pages * _PAGE, 1_000)  # room for what goes to standard error
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-    def lift(self) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
-    def close(self) -> None:
-        pass
-
-
 def _mount(*words: str) -> None:
     done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise PermissionError(f"mount {' '.join(words)}: {done.stderr.strip()}")
 
 
-def _disk(place: Path, notes: list[str]) -> SmallDisk | LimitedFiles:
-    try:
-        return SmallDisk(place)
-    except (PermissionError, FileNotFoundError) as refused:
-        notes.append(f"a limit on the size of files stands in for a full disk ({refused})")
-        return LimitedFiles(place)
-
-
 class Filling:
     """One job on a disk that is nearly full."""
 
-    def __init__(self, job: Job, scratch: Path, notes: list[str]) -> None:
+    def __init__(self, job: Job, scratch: Path) -> None:
         self.job, self._notes = job, scratch / "notes"
-        self._disk = _disk(scratch / "disk", notes)
+        self._disk = SmallDisk(scratch / "disk")
         self._folder = self._disk.folder
         job.start(self._folder)
         self._old = job.finals(self._folder)
@@ -157,7 +107,7 @@ class Filling:
         return problems + [f"with room again: {what}" for what in found]
 
     def _problems(self, ended: Ended) -> list[str]:
-        problems = _manners(ended, self.job.command, "OSError")
+        problems = manners(ended, self.job.command, "OSError")
         try:
             finals = self.job.finals(self._folder)
         except Exception as broken:
@@ -169,30 +119,10 @@ class Filling:
         return problems + ([f"left behind {', '.join(left[:4])}"] if left else [])
 
     def _run(self) -> Ended:
-        return run(self._work, self._notes)
-
-    def _work(self) -> Any:
-        self._disk.limit()
-        try:
-            return self.job.execute(self._folder)
-        finally:
-            self._disk.lift()
+        return run(partial(self.job.execute, self._folder), self._notes)
 
     def close(self) -> None:
         self._disk.close()
-
-
-def _manners(ended: Ended, command: bool, *kinds: str) -> list[str]:
-    """What is wrong with how a job failed."""
-    if ended.hung or ended.code < 0:
-        return [str(ended)]
-    if not command:
-        known = set(kinds) & set((ended.error or {"bases": []})["bases"])
-        return [] if known else [f"it failed with {ended}, expected {' or '.join(kinds)}"]
-    lines = [line for line in ended.err.strip().splitlines() if "Warning: " not in line]
-    if ended.code != 1 or len(lines) != 1 or not lines[0].startswith("secret-rl: "):
-        return [f"it failed with exit code {ended.code} and {ended.err.strip()[-300:]!r}, expected one line"]
-    return []
 
 
 def endless(inputs: Inputs) -> list[Job]:
@@ -236,25 +166,26 @@ def units(inputs: Inputs, scratch: Path, quick: bool, seed: int) -> list[Callabl
     return [*fillings, partial(_read_only, inputs, scratch / "read-only", None)]
 
 
-def _attack(job: Job, scratch: Path, most: int, seed: int, number: int) -> Tally:
-    started = time.monotonic()
+def _attack(job: Job, scratch: Path, most: int, seed: int, number: int, only: str | None = None) -> Tally:
     tally = Tally("disk", job.name)
-    filling = Filling(job, scratch, tally.notes)
     try:
-        tally.count("undisturbed", filling.problems)
-        rng = np.random.default_rng([seed, number])
+        filling = Filling(job, scratch)
+    except (PermissionError, FileNotFoundError) as refused:
+        tally.notes.append(f"full disks were left out ({refused})")
+        return tally
+    try:
+        if only in (None, "undisturbed"):
+            tally.count("undisturbed", filling.problems)
         most = min(most, 3) if job.slow else most
-        chosen = range(filling.pages) if filling.pages <= most else rng.choice(filling.pages, most, replace=False)
-        for pages in sorted(int(pages) for pages in chosen):
+        chosen = np.random.default_rng([seed, number]).permutation(filling.pages)[:most]
+        for pages in sorted(chosen.tolist()) if only is None else [int(p) for p in only.split("-")[1:]]:
             tally.count(f"pages-{pages}", filling.leaving(pages))
     finally:
         filling.close()
-    tally.seconds = time.monotonic() - started
     return tally
 
 
 def _read_only(inputs: Inputs, scratch: Path, only: str | None) -> Tally:
-    started = time.monotonic()
     tally = Tally("disk", "read-only folder")
     try:
         disk = SmallDisk(scratch / "disk")
@@ -267,10 +198,9 @@ def _read_only(inputs: Inputs, scratch: Path, only: str | None) -> Tally:
         for job in endless(inputs):
             if only in (None, job.name):
                 ended = run(partial(job.execute, disk.folder), scratch / "notes", _SOON)
-                tally.count(job.name, _manners(ended, job.command, "OSError", "ValueError"))
+                tally.count(job.name, manners(ended, job.command, "OSError", "ValueError"))
     finally:
         disk.close()
-    tally.seconds = time.monotonic() - started
     return tally
 
 
@@ -279,10 +209,4 @@ def repeat(inputs: Inputs, scratch: Path, target: str, case: str, seed: int) -> 
     if target == "read-only folder":
         return _read_only(inputs, scratch, case)
     (job,) = (job for job in jobs(inputs) if job.name == target)
-    tally = Tally("disk", target)
-    filling = Filling(job, scratch, tally.notes)
-    try:
-        tally.count(case, filling.problems if case == "undisturbed" else filling.leaving(int(case.split("-")[1])))
-    finally:
-        filling.close()
-    return tally
+    return _attack(job, scratch, 0, seed, 0, case)

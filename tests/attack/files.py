@@ -34,8 +34,6 @@ _BLOCK = 2_000  # cases that one process reads
 _SLOW, _HUNG = 10.0, 30  # seconds
 _MEMORY = 64 << 20  # bytes beyond the size of the files
 _MOST_MEMORY = 4 << 30
-_KEPT = Path("runs") / "attack"
-_MOST_KEPT = 3
 _UNDAMAGED = -1
 _STOP_AFTER = 25  # processes of a block that were ended: enough is known
 
@@ -82,7 +80,6 @@ class Reading:
             damage = self._damage(last, seed)
             words = {-signal.SIGALRM: f"it took more than {_HUNG} s"}.get(how.code, f"the interpreter ended: {how}")
             tally.count(f"case-{last}", [f"{words} [{damage.kind}]"])
-            self._keep(last, damage, always=True)
             first, ended_early = last + 1, ended_early + 1
         if not self._measures:
             tally.notes.append("memory was not measured: /proc/self/clear_refs cannot be written here")
@@ -91,21 +88,17 @@ class Reading:
     def _read_many(self, cases: range, seed: int, at: mmap.mmap, log: Path) -> None:
         warnings.simplefilter("ignore")
         _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + _MOST_MEMORY, most))
+        resource.setrlimit(resource.RLIMIT_AS, (_status("VmSize:") + _MOST_MEMORY, most))
         with self.reader.settings(), log.open("w") as failures:
             self._restore()
             before = digest(self.reader.read(self._folder))
             self._restore()
-            kept = 0
             struct.pack_into("<q", at, 0, cases.start)
             for case in cases:
                 signal.alarm(_HUNG)
                 for problem in self._read(case, seed, before):
                     failures.write(json.dumps([case, problem]) + "\n")
                     failures.flush()
-                    if kept < _MOST_KEPT:
-                        self._keep(case, self._damage(case, seed))
-                        kept += 1
                     break
                 struct.pack_into("<q", at, 0, case + 1)
             signal.alarm(0)
@@ -140,8 +133,10 @@ class Reading:
         problems = [problem] if problem else []
         if seconds > _SLOW:
             problems.append(f"it took {seconds:.1f} s")
-        if self._measures and _peak() - resident > allowed:
-            problems.append(f"it took {(_peak() - resident) >> 20} MB for {int(allowed - _MEMORY) >> 10} KB of files")
+        if self._measures and _status("VmHWM:") - resident > allowed:
+            problems.append(
+                f"it took {(_status('VmHWM:') - resident) >> 20} MB for {int(allowed - _MEMORY) >> 10} KB of files"
+            )
             gc.collect()
         if found is not None and not problems:
             problems += self._problems_of(found, damage, before)
@@ -149,12 +144,12 @@ class Reading:
 
     def _problem_of(self, error: Exception, damage: Damage) -> str:
         """What is wrong with the error of a reader."""
-        told = f"{type(error).__name__}: {str(error)[:200]}"
+        said = f"{type(error).__name__}: {str(error)[:200]}"
         if isinstance(error, OSError) and (damage.sealed or None in damage.changes.values()):
             return ""
         if not isinstance(error, ValueError):
-            return told
-        return "" if str(self._folder) in str(error) else f"an error that does not name the file: {told}"
+            return said
+        return "" if str(self._folder) in str(error) else f"an error that does not name the file: {said}"
 
     def _problems_of(self, found: Any, damage: Damage, before: Any) -> list[str]:
         """What is wrong with content that a reader accepted."""
@@ -179,16 +174,6 @@ class Reading:
         shutil.rmtree(self._folder, ignore_errors=True)
         shutil.copytree(self._original, self._folder)
 
-    def _keep(self, case: int, damage: Damage, *, always: bool = False) -> None:
-        """Copies of damaged files that a reader did not stand."""
-        folder = _KEPT / self.reader.name.replace(" ", "-").replace(",", "") / str(case)
-        if folder.exists() or (not always and folder.parent.is_dir() and len(list(folder.parent.iterdir())) > 20):
-            return
-        for name, content in {**self.originals, **damage.changes}.items():
-            if content is not None:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(content)
-
 
 def _can_measure() -> bool:
     try:
@@ -204,17 +189,9 @@ def _reset_peak() -> int:
     return _status("VmRSS:")
 
 
-def _peak() -> int:
-    return _status("VmHWM:")
-
-
 def _status(name: str) -> int:
     text = Path("/proc/self/status").read_text()
     return int(text[text.index(name) + len(name) :].split(None, 1)[0]) << 10
-
-
-def _address_space() -> int:
-    return _status("VmSize:")
 
 
 def units(inputs: Inputs, scratch: Path, quick: bool, seed: int) -> list[Callable[[], Tally]]:
@@ -229,9 +206,7 @@ def units(inputs: Inputs, scratch: Path, quick: bool, seed: int) -> list[Callabl
 
 
 def _attack(reader: Reader, scratch: Path, cases: range, seed: int) -> Tally:
-    started = time.monotonic()
     tally = Reading(reader, scratch).block(cases, seed)
-    tally.seconds = time.monotonic() - started
     shutil.rmtree(scratch)
     return tally
 

@@ -19,7 +19,7 @@ from secret_rl.cli import main
 from secret_rl.credit import fitting
 from secret_rl.sb3 import ShapedReplayBuffer, train
 from secret_rl.sb3.callbacks import OnlineSecretCallback
-from secret_rl.trajectories import collecting, sources
+from secret_rl.trajectories import rollouts, store
 
 TRIGGERS = "secret_rl/Triggers-v0"
 MAZE = {"size": 4, "triggers": 1, "prizes": 1, "max_steps": 12, "layout_seed": 4}
@@ -131,7 +131,7 @@ def small_fits():
 @contextmanager
 def small_blocks():
     """Collections come in blocks of a few episodes, and each is committed."""
-    with patch.object(sources, "_BLOCK_BYTES", _BLOCK), patch.object(collecting, "_SECONDS_BETWEEN_COMMITS", 0.0):
+    with patch.object(rollouts, "_BLOCK_BYTES", _BLOCK), patch.object(store, "_SECONDS_BETWEEN_COMMITS", 0.0):
         yield
 
 

@@ -155,23 +155,18 @@ def units(inputs: Inputs, scratch: Path, quick: bool, seed: int) -> list[Callabl
 
 
 def _attack(job: Job, scratch: Path, quick: bool, seed: int, number: int) -> Tally:
-    started = time.monotonic()
     tally, killing = Tally("kills", job.name), Killing(job, scratch)
     tally.count("undisturbed", killing.problems)
     rng = np.random.default_rng([seed, number])
     count = len(killing.operations)
-    chosen = range(1, count + 1)
     most = 2 if quick else 8 if job.slow else count
-    if count > most:
-        chosen = sorted(rng.choice(count, most, replace=False) + 1)
-    for operation in chosen:
-        words = killing.operations[operation - 1]
-        tally.count(f"before-{operation}", [f"(before {words}) {p}" for p in killing.before(int(operation))])
+    for operation in sorted(rng.permutation(count)[:most].tolist()):
+        words = killing.operations[operation]
+        tally.count(f"before-{operation + 1}", [f"(before {words}) {p}" for p in killing.before(operation + 1)])
     for _ in range(1 if quick else 6 if job.slow else 15):
         name = str(rng.choice(sorted(SIGNALS)))
         milliseconds = round(rng.random() * 1.1 * killing.seconds * 1000, 1)
         tally.count(f"{name}-{milliseconds}", killing.after(name, milliseconds))
-    tally.seconds = time.monotonic() - started
     return tally
 
 
@@ -182,8 +177,6 @@ def repeat(inputs: Inputs, scratch: Path, target: str, case: str, seed: int) -> 
     kind, _, value = case.partition("-")
     if kind == "undisturbed":
         tally.count(case, killing.problems)
-    elif kind == "before":
-        tally.count(case, killing.before(int(value)))
     else:
-        tally.count(case, killing.after(kind, float(value)))
+        tally.count(case, killing.before(int(value)) if kind == "before" else killing.after(kind, float(value)))
     return tally

@@ -1,8 +1,8 @@
 """Everything in the library that reads files: what is read, and what is then done with it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,7 +20,6 @@ from secret_rl.evaluation import LearningCurves
 from secret_rl.report.page import write_report
 from secret_rl.report.runs import load_runs
 from secret_rl.sb3 import DeepCurve, load_weights, save_weights, train
-from secret_rl.trajectories import collecting
 
 _STEPS = 96
 _ONLINE = {"first": 10, "keep": 20, "potential": "value", "seed": 1}
@@ -65,8 +64,11 @@ def readers(inputs: Inputs) -> list[Reader]:
             known["secret"] = srl.Secret.load(model, device="cpu")
         return known["secret"]
 
-    def make_store(folder: Path) -> None:
+    def save_store(folder: Path) -> None:
         loaded().save(folder / "store")
+
+    def save_learned(folder: Path) -> None:
+        srl.learn_potential(loaded(), kind="value", units=4, steps=5, progress=False).save(folder / "potential")
 
     def use_store(found: srl.Trajectories) -> None:
         assert isinstance(found.meta, Mapping), f"meta is a {type(found.meta).__name__}"
@@ -75,17 +77,11 @@ def readers(inputs: Inputs) -> list[Reader]:
             found[[0, 1]], found[np.arange(len(found)) > 0]
         secret().attribute(found, progress=False)
 
-    def make_model(folder: Path) -> None:
-        secret().save(folder / "model.safetensors")
-
     def use_model(found: srl.Secret) -> None:
         weights = found.attribute(loaded(), progress=False).weights
         assert np.isfinite(weights).all(), "attention is not finite"
         credit = found.step_credit(loaded().observations[:5], loaded().actions[:5])
         assert np.isfinite(credit).all(), "credit is not finite"
-
-    def make_attributions(folder: Path) -> None:
-        secret().attribute(loaded(), progress=False).save(folder / "credit.safetensors")
 
     def use_attributions(found: srl.Attributions) -> None:
         found.step_credit(), found.columns(0.1), found.coverage
@@ -117,12 +113,6 @@ def readers(inputs: Inputs) -> list[Reader]:
             value = found.step(loaded().actions[row], loaded().observations[row + 1], 0.0, {"state": int(states[row])})
             assert np.isfinite(value), f"Phi is {value}"
 
-    def make_learned(folder: Path) -> None:
-        srl.learn_potential(loaded(), kind="value", units=4, steps=5, progress=False).save(folder / "potential")
-
-    def make_weights(folder: Path) -> None:
-        save_weights(agent(), folder / "weights.safetensors")
-
     def agent() -> Any:
         if "agent" not in known:
             known["agent"] = sb3.DQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [8]}, device="cpu", seed=0)
@@ -132,23 +122,18 @@ def readers(inputs: Inputs) -> list[Reader]:
         load_weights(agent(), folder / "weights.safetensors")
         return agent().policy.state_dict()
 
-    def use_weights(found: Any) -> None:
-        agent().predict(np.zeros(4, np.float32), deterministic=True)
-
     def collect(folder: Path, policy: Any = "random", **options: Any) -> srl.Trajectories:
-        return srl.collect(
-            TRIGGERS, EPISODES, policy, seed=3, env_options=MAZE, out=folder / "store", progress=False, **options
-        )
+        options = {"env_options": MAZE, "progress": False, **options}
+        return srl.collect(TRIGGERS, EPISODES, policy, seed=3, out=folder / "store", **options)
 
     def make_collection(folder: Path) -> None:
         """Interrupted before it is finished."""
 
-        def stop(bar: Any, selection: Any) -> None:
-            if selection.kept >= EPISODES // 2:
+        def stop(what: str, done: int, total: int | None) -> None:
+            if done >= EPISODES // 2:
                 raise Interrupted
 
-        with patch.object(collecting, "_show", stop):
-            _interrupted(lambda: collect(folder))
+        _interrupted(lambda: collect(folder, progress=stop))
 
     def fit(folder: Path, steps_until: int | None = None) -> Any:
         save, calls = checkpoint.Checkpoint.save, []
@@ -162,9 +147,6 @@ def readers(inputs: Inputs) -> list[Reader]:
         with patch.object(checkpoint.Checkpoint, "save", stop):
             secret = srl.Secret(seed=0, device="cpu", **FIT)
             return secret.fit(loaded(), checkpoint=folder / "checkpoint", progress=False)
-
-    def make_fit(folder: Path) -> None:
-        _interrupted(lambda: fit(folder, steps_until=3))
 
     def deep(folder: Path, callback: Any = None) -> Any:
         return train(
@@ -184,11 +166,8 @@ def readers(inputs: Inputs) -> list[Reader]:
         done = deep(folder)
         return done.model.policy.state_dict(), done.curve
 
-    def online() -> Any:
-        return srl.OnlineSecret(**_ONLINE)
-
     def make_online(folder: Path) -> None:
-        made = online()
+        made = srl.OnlineSecret(**_ONLINE)
         env = gym.make(TRIGGERS, **MAZE)
         made.watch(env.observation_space, env.action_space)
         for episode in loaded()[:15]:
@@ -198,7 +177,7 @@ def readers(inputs: Inputs) -> list[Reader]:
         made.save(folder / "online", 40)
 
     def read_online(folder: Path) -> Any:
-        made = online()
+        made = srl.OnlineSecret(**_ONLINE)
         made.load(folder / "online", 40)
         return made
 
@@ -231,13 +210,14 @@ def readers(inputs: Inputs) -> list[Reader]:
 
     load = srl.Trajectories.load
     return [
-        Reader("store", make_store, lambda folder: load(folder / "store"), use_store, share=3),
-        Reader("store, verified", make_store, lambda folder: load(folder / "store", verify=True), use_store, share=2),
+        Reader("store", save_store, lambda f: load(f / "store"), use_store, share=3),
+        Reader("store, verified", save_store, lambda f: load(f / "store", verify=True), use_store, share=2),
         Reader("unfinished collection", make_collection, collect, use_store, True, settings=small_blocks),
-        Reader("credit model", make_model, lambda f: srl.Secret.load(f / "model.safetensors", device="cpu"), use_model,
-               share=2),
-        Reader("unfinished fit", make_fit, fit, use_model, True, settings=small_fits, share=0.3),
-        Reader("attributions", make_attributions,
+        Reader("credit model", lambda f: secret().save(f / "model.safetensors"),
+               lambda f: srl.Secret.load(f / "model.safetensors", device="cpu"), use_model, share=2),
+        Reader("unfinished fit", lambda f: _interrupted(lambda: fit(f, steps_until=3)), fit, use_model, True,
+               settings=small_fits, share=0.3),
+        Reader("attributions", lambda f: secret().attribute(loaded(), progress=False).save(f / "credit.safetensors"),
                lambda f: srl.Attributions.load(f / "credit.safetensors"), use_attributions, share=2),
         Reader("learning curves", make_curves, lambda f: LearningCurves.load(f / "curves.safetensors"),
                lambda found: found[next(iter(found))].mean(), share=2),
@@ -245,11 +225,12 @@ def readers(inputs: Inputs) -> list[Reader]:
         Reader("table potential", lambda f: srl.estimate_potential(loaded(), kind="value").save(f / "potential.json"),
                lambda f: srl.TablePotential.load(f / "potential.json"), use_potential, share=2,
                growth=50),  # any number of states of any kind, as Python holds them
-        Reader("learned potential", make_learned, lambda f: srl.LearnedPotential.load(f / "potential"), use_potential,
+        Reader("learned potential", save_learned, lambda f: srl.LearnedPotential.load(f / "potential"), use_potential,
                share=2),
         Reader("online credit", lambda f: srl.OnlineCredit(secret()).save(f / "credit.json"),
                lambda f: srl.OnlineCredit.load(f / "credit.json", secret()), use_potential, share=2),
-        Reader("policy weights", make_weights, read_weights, use_weights, share=2),
+        Reader("policy weights", lambda f: save_weights(agent(), f / "weights.safetensors"), read_weights,
+               lambda _: agent().predict(np.zeros(4, np.float32), deterministic=True), share=2),
         Reader("unfinished training", make_training, trained, lambda found: found[1].area(), True, share=0.3),
         Reader("online SECRET", make_online, read_online, use_online),
         Reader("record of fit", make_fit_run, lambda f: load_runs([f / "model.run"]), use_runs, settings=small_fits,
@@ -268,52 +249,40 @@ def _interrupted(work: Callable[[], Any]) -> None:
     raise RuntimeError("the job was to be interrupted, and ended")
 
 
-def digest(value: Any, depth: int = 0) -> Any:
-    """What an object holds, as values that compare; numbers must be finite in arrays."""
-    if depth > 20:
-        return None
+_CACHES = {"_checkpoint", "_known", "watching", "_asked_in_vain", "_before", "_sum", "seconds"}
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Everything that an object holds: arrays, and the text of other values, by where they are."""
+    parts: Any = None
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, torch.nn.Module):
-        return digest(dict(value.state_dict()), depth + 1)
-    if isinstance(value, gym.Space):
-        return str(value)
-    if isinstance(value, srl.Trajectories):
-        return digest([value.columns(), value.offsets, value.meta, str(value.observation_space)], depth + 1)
-    if isinstance(value, Mapping):
-        return tuple(sorted((str(key), digest(part, depth + 1)) for key, part in value.items()))
-    if isinstance(value, list | tuple):
-        return tuple(digest(part, depth + 1) for part in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return tuple(digest(getattr(value, f.name), depth + 1) for f in fields(value) if f.name != "seconds")
-    if value is None or isinstance(value, bool | int | float | str | bytes | np.generic):
-        return repr(value)
-    if callable(value) or not hasattr(value, "__dict__"):
-        return type(value).__name__
-    return digest({k: v for k, v in vars(value).items() if k not in _CACHES}, depth + 1)
+        yield path, value.detach().cpu().numpy()
+    elif isinstance(value, np.ndarray | None | bool | int | float | str | bytes | np.generic | gym.Space):
+        yield path, value if isinstance(value, np.ndarray) else str(value)
+    elif isinstance(value, torch.nn.Module):
+        parts = value.state_dict()
+    elif isinstance(value, srl.Trajectories):
+        parts = [*value.columns(), value.offsets, value.meta, value.observation_space]
+    elif isinstance(value, Mapping | list | tuple):
+        parts = value
+    elif callable(value) or not hasattr(value, "__dict__"):
+        yield path, type(value).__name__
+    else:
+        parts = {name: part for name, part in vars(value).items() if name not in _CACHES}
+    if parts is not None and path.count("/") < 20:
+        for key, part in parts.items() if isinstance(parts, Mapping) else enumerate(parts):
+            yield from _leaves(part, f"{path}/{key}")
 
 
-_CACHES = {"_checkpoint", "_known", "watching", "_asked_in_vain", "_before", "_sum"}
+def digest(value: Any) -> Any:
+    """What an object holds, as values that compare."""
+    return sorted(
+        (path, (leaf.dtype.str, leaf.shape, leaf.tobytes()) if isinstance(leaf, np.ndarray) else leaf)
+        for path, leaf in _leaves(value)
+    )
 
 
-def not_finite(value: Any, depth: int = 0) -> bool:
+def not_finite(value: Any) -> bool:
     """Whether an object holds arrays or tensors of numbers that are not finite."""
-    if isinstance(value, torch.Tensor):
-        return value.dtype.is_floating_point and not bool(torch.isfinite(value).all())
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind == "f" and not bool(np.isfinite(value).all())
-    if depth > 8 or isinstance(value, gym.Space | str | bytes | int | float | type(None)):
-        return False
-    if isinstance(value, srl.Trajectories):
-        return not_finite(list(value.columns()), depth + 1)
-    if isinstance(value, torch.nn.Module):
-        return not_finite(dict(value.state_dict()), depth + 1)
-    if isinstance(value, Mapping):
-        return any(not_finite(part, depth + 1) for part in value.values())
-    if isinstance(value, list | tuple):
-        return any(not_finite(part, depth + 1) for part in value)
-    if callable(value) or not hasattr(value, "__dict__"):
-        return False
-    return not_finite(dict(vars(value)), depth + 1)
+    arrays = (leaf for _, leaf in _leaves(value) if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f")
+    return not all(np.isfinite(array).all() for array in arrays)

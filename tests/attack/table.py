@@ -1,11 +1,9 @@
 """What was tried, what failed, and the command that repeats a failure."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-ALIKE = 70  # letters that the messages of failures of one kind share, but for numbers and paths
-SHOWN = 12  # kinds of failures of one target that are listed
+SHOWN = 12  # failures of one target that are listed
 
 
 @dataclass(frozen=True)
@@ -34,23 +32,16 @@ class Tally:
         if found:
             self.failures.append(Failure(case, "; ".join(found)))
 
-    def add(self, other: "Tally") -> None:
-        """Take in the cases of another tally of the same target."""
-        self.tried += other.tried
-        self.failures += other.failures
-        self.notes += [note for note in other.notes if note not in self.notes]
-        self.seconds += other.seconds
-
 
 def merged(tallies: Iterable[Tally]) -> list[Tally]:
     """One tally for each attack and target, in the order in which they came."""
     rows: dict[tuple[str, str], Tally] = {}
     for tally in tallies:
-        key = tally.attack, tally.target
-        if key in rows:
-            rows[key].add(tally)
-        else:
-            rows[key] = tally
+        row = rows.setdefault((tally.attack, tally.target), Tally(tally.attack, tally.target))
+        row.tried += tally.tried
+        row.seconds += tally.seconds
+        row.failures += tally.failures
+        row.notes += tally.notes
     return list(rows.values())
 
 
@@ -67,17 +58,12 @@ def table(tallies: list[Tally]) -> str:
 
 
 def listed(tallies: list[Tally], seed: int) -> str:
-    """The failures, alike ones together, each kind with the command that repeats its first."""
+    """The first failures of each target, with the commands that repeat them."""
     lines: list[str] = []
     for tally in tallies:
-        kinds: dict[str, list[Failure]] = {}
-        for failure in tally.failures:
-            what = re.sub(r"/\S+|\b[0-9.,]+|-[0-9-]+", "#", failure.what.partition(" [")[0])
-            kinds.setdefault(what[:ALIKE], []).append(failure)
-        for alike in list(kinds.values())[:SHOWN]:
-            times = f" ({len(alike):,} alike)" if len(alike) > 1 else ""
-            case = f"{tally.attack}/{tally.target}/{alike[0].case}"
-            lines += [f"{case}{times}: {alike[0].what}", f"    python -m tests.attack --seed {seed} --repeat '{case}'"]
-        if len(kinds) > SHOWN:
-            lines.append(f"{tally.attack}/{tally.target}: {len(kinds) - SHOWN} more kinds of failures")
+        for failure in tally.failures[:SHOWN]:
+            case = f"{tally.attack}/{tally.target}/{failure.case}"
+            lines += [f"{case}: {failure.what}", f"    python -m tests.attack --seed {seed} --repeat '{case}'"]
+        if len(tally.failures) > SHOWN:
+            lines.append(f"{tally.attack}/{tally.target}: {len(tally.failures) - SHOWN} more failures")
     return "\n".join([*lines, *dict.fromkeys(note for tally in tallies for note in tally.notes)])

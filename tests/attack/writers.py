@@ -6,7 +6,6 @@ succeeds, exactly one where others are to be refused; the others get one clear l
 
 import json
 import mmap
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import stable_baselines3 as sb3
-from tests.attack.children import Child, Ended, run
+from tests.attack.children import Child, Ended, manners, run
 from tests.attack.content import ABSENT, content_of, differences, digest_of, store_digest
 from tests.attack.jobs import (
     DQN,
@@ -28,7 +27,7 @@ from tests.attack.jobs import (
     small_blocks,
     small_fits,
     words_of,
-)
+)  # fmt: skip
 from tests.attack.table import Tally
 
 import secret_rl as srl
@@ -137,17 +136,10 @@ def _read_on(scenario: Scenario, folder: Path, allowed: set[Any], stage: mmap.mm
 
 def _refusal(ended: Ended, scenario: Scenario) -> list[str]:
     """What is wrong with how a writer was refused."""
-    if ended.hung or ended.code < 0:
-        return [str(ended)]
-    if ended.error is None:  # a command
-        lines = [line for line in ended.err.strip().splitlines() if "Warning: " not in line]
-        if ended.code != 1 or len(lines) != 1 or not lines[0].startswith("secret-rl: "):
-            return [f"refused with exit code {ended.code} and {ended.err.strip()[-300:]!r}, expected one line"]
-        return []
-    known = {"ValueError", "OSError"} & set(ended.error["bases"])
-    if not known or Path(scenario.target).parts[0] not in ended.error["message"]:
-        return [f"refused with {ended}, expected an error that names {scenario.target}"]
-    return []
+    wrong = manners(ended, ended.error is None, "ValueError", "OSError")
+    if wrong or ended.error is None or Path(scenario.target).parts[0] in ended.error["message"]:
+        return wrong
+    return [f"refused with {ended}, expected an error that names {scenario.target}"]
 
 
 def _store(path: Path) -> str:
@@ -229,12 +221,10 @@ def units(inputs: Inputs, scratch: Path, quick: bool, seed: int) -> list[Callabl
 
 
 def _attack(scenario: Scenario, scratch: Path, races: int) -> Tally:
-    started = time.monotonic()
     tally, race = Tally("writers", scenario.name), Race(scenario, scratch)
     tally.count("undisturbed", race.problems)
     for number in range(races):
         tally.count(f"race-{number}", race.run())
-    tally.seconds = time.monotonic() - started
     return tally
 
 

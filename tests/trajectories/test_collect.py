@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import secret_rl as srl
 from secret_rl.atomic import InUseError
 from secret_rl.envs.triggers import TriggersEnv
-from secret_rl.trajectories import TooFewSuccessesError, collecting, sources
-from secret_rl.trajectories.selection import Selection
-from secret_rl.trajectories.sources import episode_seeds, first_vector_seed
+from secret_rl.seeding import episode_seeds, first_vector_seed
+from secret_rl.trajectories import TooFewSuccessesError, rollouts, store
+from secret_rl.trajectories.rollouts import Selection
 
 ID = "secret_rl/Triggers-v0"
 
@@ -89,28 +89,23 @@ def test_episode_seeds_never_repeat_and_do_not_depend_on_blocks(seed):
 
 
 def test_triggers_takes_the_compiled_path_and_it_is_what_the_env_does(monkeypatch):
-    monkeypatch.setattr(sources.EnvSource, "blocks", None)
+    monkeypatch.setattr(rollouts, "_Roller", None)
     data = srl.collect(ID, 40, seed=3, env_options={"triggers": 1})
     replay(gym.make(ID, triggers=1), data)
     for env in (TriggersEnv(triggers=1), gym.make(ID, triggers=1), gym.make_vec(ID, 3, triggers=1)):
         assert srl.collect(env, 40, seed=3).equals(data)
 
 
-def test_a_wrapper_that_changes_something_is_honoured():
+def test_any_gymnasium_env_with_its_seeds_and_wrappers():
     env = gym.wrappers.TransformReward(gym.make(ID, triggers=1), lambda r: 5 * r)
     data = srl.collect(env, 30, seed=3)
-    assert set(np.unique(data.rewards)) <= {-5.0, 0.0, 5.0}
-    assert (data.rewards != 0).any()
+    assert set(np.unique(data.rewards)) <= {-5.0, 0.0, 5.0} and (data.rewards != 0).any()
     assert data.meta["wrappers"] == ["TransformReward"]
     replay(env, data)
-
-
-def test_any_gymnasium_env_with_its_seeds():
     replay(with_reset_noise(), srl.collect("FrozenLake-v1", 20, seed=5))
     data = srl.collect(gym.make("CartPole-v1"), 20, biased, seed=5)
     replay(gym.make("CartPole-v1"), data)
-    assert 0.7 < data.actions.mean() < 0.9
-    assert data.meta["policy"] == "function"
+    assert 0.7 < data.actions.mean() < 0.9 and data.meta["policy"] == "function"
 
 
 @pytest.mark.parametrize(
@@ -118,17 +113,15 @@ def test_any_gymnasium_env_with_its_seeds():
     [
         (ID, "random", {"success_share": 0.02}),
         (ID, "random", {}),
-        ("CartPole-v1", biased, {}),
-        ("CartPole-v1", Upright, {}),
-        ("CartPole-v1", partial(Upright, noise=0.3), {}),
+        pytest.param("CartPole-v1", biased, {}, marks=pytest.mark.slow),
+        pytest.param("CartPole-v1", partial(Upright, noise=0.3), {}, marks=pytest.mark.slow),
         (with_reset_noise, "random", {"success_share": 0.2}),
     ],
 )
 def test_the_number_of_workers_changes_nothing(tmp_path, env, policy, options):
     alone = srl.collect(env, 30, policy, seed=1, out=tmp_path / "alone", **options)
     together = srl.collect(env, 30, policy, seed=1, workers=3, out=tmp_path / "together", **options)
-    for file in sorted((tmp_path / "alone").iterdir()):
-        assert file.read_bytes() == (tmp_path / "together" / file.name).read_bytes(), file.name
+    assert contents(tmp_path / "alone") == contents(tmp_path / "together")
     assert alone.meta["drawn"] == together.meta["drawn"]
     assert srl.collect(env, 30, policy, seed=1, **options).equals(alone)
     assert not srl.collect(env, 30, policy, seed=2, **options).equals(alone)
@@ -144,6 +137,7 @@ def test_a_class_is_made_with_the_environment_it_plays():
     assert noisy.steps < by_class.steps / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memory_does_not_grow_with_the_episodes(tmp_path, workers):
     """24 episodes of 8 MB on their way to disk: few of them are in memory at any time."""
@@ -208,25 +202,20 @@ def test_an_impossible_share_ends_with_an_explanation(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def long_and_short():
-    """Sub-envs whose episodes differ in length by a factor of ten."""
-    lengths = iter((3, 30))
-    return [lambda n=n: gym.make("CartPole-v1", max_episode_steps=n) for n in lengths]
-
-
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_vector_envs_give_every_sub_env_its_share(mode):
-    envs = gym.vector.SyncVectorEnv(long_and_short(), autoreset_mode=mode)
-    data = srl.collect(envs, 11, lambda observations: np.zeros(2, int), seed=0)
-    assert len(data) == 11
-    assert (data.lengths[::2] == 3).all()
-    assert (data.lengths[1::2] > 3).all()
+    """Also sub-envs whose episodes differ in length by a factor of ten."""
+
+    def collected():
+        makers = [lambda n=n: gym.make("CartPole-v1", max_episode_steps=n) for n in (3, 30)]
+        envs = gym.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+        return srl.collect(envs, 11, lambda observations: np.zeros(2, int), seed=0)
+
+    data = collected()
+    assert len(data) == 11 and data.final_observations is not None
+    assert (data.lengths[::2] == 3).all() and (data.lengths[1::2] > 3).all()
     assert data.truncated[data.offsets[1::2] - 1].all()
-    assert data.final_observations is not None
-    again = srl.collect(
-        gym.vector.SyncVectorEnv(long_and_short(), autoreset_mode=mode), 11, lambda o: np.zeros(2, int), seed=0
-    )
-    assert again.equals(data)
+    assert collected().equals(data)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -251,73 +240,87 @@ def test_vector_episodes_are_those_of_the_single_env(mode):
         assert (terminated, truncated) == (episode.terminated, episode.truncated)
 
 
-def test_annotations_are_chosen_declared_or_missed_by_name():
+def test_annotations_are_chosen_declared_or_missed_by_name_and_episodes_can_be_cut():
     env = gym.make("FrozenLake-v1")
     data = srl.collect(env, 5, annotations=["prob"], seed=0)
     np.testing.assert_allclose(data.annotations["prob"], 1 / 3)
     assert srl.collect(env, 5).annotations == {}
     with pytest.raises(ValueError, match=r'info\["luck"\] is missing at step 1.*prob'):
         srl.collect(env, 5, annotations=["luck"])
-
-
-def test_environments_without_a_time_limit_can_be_cut():
     env = gym.make("CartPole-v1", max_episode_steps=10_000)
     data = srl.collect(env, 4, lambda o: int(o[2] > 0), max_episode_steps=7)
-    assert (data.lengths <= 7).all()
-    assert data.truncated.any()
+    assert (data.lengths <= 7).all() and data.truncated.any()
+
+
+COLLECTING = textwrap.dedent(
+    """
+    import signal, sys
+    import secret_rl as srl
+    from secret_rl.trajectories import rollouts, store
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs are started with it ignored
+    rollouts._SCAN = 2048
+    store._SECONDS_BETWEEN_COMMITS = 0.0
+    real, commits = store.ResumableStore.commit, 0
+    def noticed(self, **progress):
+        global commits
+        real(self, **progress)
+        commits += 1
+        if commits == 3:
+            print("committed", flush=True)
+            sys.stdin.readline()
+    store.ResumableStore.commit = noticed
+    srl.collect(sys.argv[1], int(sys.argv[2]), seed=8, success_share=0.01, out=sys.argv[3])
+    """
+)
+
+
+def collecting_elsewhere(env, episodes, out):
+    """Another process that collects with seed 8, and waits for a line after its third commit."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", COLLECTING, env, str(episodes), str(out)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdout.readline() == "committed\n"
+    return child
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("stop_signal", [signal.SIGKILL, signal.SIGINT])
 @pytest.mark.parametrize("env", [ID, "CartPole-v1"])
 def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop_signal):
-    script = textwrap.dedent(
-        """
-        import signal, sys, time
-        import secret_rl as srl
-        from secret_rl.trajectories import collecting, collection, sources
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs are started with it ignored
-        sources._SCAN = 2048
-        collecting._SECONDS_BETWEEN_COMMITS = 0.0
-        commits = 0
-        real = collection.Collection.commit
-        def counted(self, **progress):
-            global commits
-            real(self, **progress)
-            commits += 1
-            if commits == 3:
-                print("committed", flush=True)
-                time.sleep(60)
-        collection.Collection.commit = counted
-        srl.collect(sys.argv[1], int(sys.argv[2]), seed=8, success_share=0.01, out=sys.argv[3])
-        """
-    )
-    episodes, out = (20_000 if env == ID else 60), tmp_path / "data"
-    child = subprocess.Popen(
-        [sys.executable, "-c", script, env, str(episodes), str(out)], stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout.readline() == "committed\n"
+    episodes, out, partial = (20_000 if env == ID else 60), tmp_path / "data", tmp_path / "data.partial"
+    child = collecting_elsewhere(env, episodes, out)
     os.kill(child.pid, stop_signal)
     child.communicate(timeout=60)
-    assert not out.exists()
-    partial = tmp_path / "data.partial"
-    assert partial.is_dir()
+    assert not out.exists() and partial.is_dir()
     with (partial / "rewards.npy").open("ab") as file:
         file.write(b"half-written rows after the last commit")
     with pytest.raises(srl.ResumeError, match="unfinished collection with another seed"):
         srl.collect(env, episodes, seed=9, success_share=0.01, out=out)
+    with pytest.raises(srl.ResumeError, match="unfinished collection"):  # begins anew, not at the cost of another's
+        srl.collect(gym.make_vec("CartPole-v1", 2), 3, out=out)
     resumed = srl.collect(env, episodes, seed=8, success_share=0.01, out=out)
     srl.collect(env, episodes, seed=8, success_share=0.01, out=tmp_path / "undisturbed")
-    for file in sorted((tmp_path / "undisturbed").iterdir()):
-        assert file.read_bytes() == (out / file.name).read_bytes(), file.name
+    assert contents(out) == contents(tmp_path / "undisturbed")
     assert not partial.exists()
     assert srl.Trajectories.load(out, verify=True).equals(resumed)
 
 
 def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, monkeypatch):
     options = {"seed": 3, "env_options": {"desc": ("SFF", "FHF", "FFG")}}  # JSON has no tuples
-    monkeypatch.setattr(collecting, "_SECONDS_BETWEEN_COMMITS", 0.0)
+    real, commits = store.ResumableStore.commit, itertools.count(1)
+
+    def interrupted(self, **progress):
+        real(self, **progress)
+        if next(commits) == 2:
+            raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr(sources.EnvSource, "blocks", _two_blocks_only(sources.EnvSource.blocks))
+        patch.setattr(store, "_SECONDS_BETWEEN_COMMITS", 0.0)
+        patch.setattr(store.ResumableStore, "commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
     assert (tmp_path / "data.partial").is_dir()
@@ -325,65 +328,25 @@ def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, m
     with pytest.raises(srl.ResumeError, match="unfinished collection with another env_options"):
         srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **other)
     resumed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
-    undisturbed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "undisturbed", **options)
-    assert resumed.equals(undisturbed)
+    assert resumed.equals(srl.collect("FrozenLake-v1", 400, **options))
 
 
 @pytest.mark.parametrize("seed", [8, 9])
 def test_a_second_collection_to_the_same_path_is_refused_and_changes_nothing(tmp_path, seed):
     """With the same settings or others: the first one goes on, and ends with what it would have ended with."""
-    script = textwrap.dedent(
-        """
-        import sys
-        import secret_rl as srl
-        from secret_rl.trajectories import collecting, collection, sources
-        sources._SCAN = 2048
-        collecting._SECONDS_BETWEEN_COMMITS = 0.0
-        real = collection.Collection.commit
-        def noticed(self, **progress):
-            real(self, **progress)
-            print("committed", flush=True)
-            sys.stdin.readline()
-        collection.Collection.commit = noticed
-        srl.collect(sys.argv[1], 20_000, seed=8, success_share=0.01, out=sys.argv[2])
-        """
-    )
-    out = tmp_path / "data"
-    first = subprocess.Popen(
-        [sys.executable, "-c", script, ID, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert first.stdout.readline() == "committed\n"
-    before = {path.name: path.read_bytes() for path in (tmp_path / "data.partial").iterdir()}
+    first = collecting_elsewhere(ID, 20_000, tmp_path / "data")
+    before = contents(tmp_path / "data.partial")
     with pytest.raises(InUseError, match="data is being written by another process.*wait for it to end"):
-        srl.collect(ID, 20_000, seed=seed, success_share=0.01, out=out)
-    assert before == {path.name: path.read_bytes() for path in (tmp_path / "data.partial").iterdir()}
+        srl.collect(ID, 20_000, seed=seed, success_share=0.01, out=tmp_path / "data")
+    assert before == contents(tmp_path / "data.partial")
     first.communicate("", timeout=120)
     assert first.returncode == 0
     undisturbed = srl.collect(ID, 20_000, seed=8, success_share=0.01)
-    assert srl.Trajectories.load(out, verify=True).equals(undisturbed)
+    assert srl.Trajectories.load(tmp_path / "data", verify=True).equals(undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_an_unfinished_collection_survives_one_that_cannot_be_resumed(tmp_path, monkeypatch):
-    """A vector environment keeps its own time, so its collections begin anew: not at the cost of another's."""
-    monkeypatch.setattr(collecting, "_SECONDS_BETWEEN_COMMITS", 0.0)
-    with monkeypatch.context() as patch:
-        patch.setattr(sources.EnvSource, "blocks", _two_blocks_only(sources.EnvSource.blocks))
-        with pytest.raises(KeyboardInterrupt):
-            srl.collect("CartPole-v1", 400, out=tmp_path / "data")
-    with pytest.raises(srl.ResumeError, match="unfinished collection"):
-        srl.collect(gym.make_vec("CartPole-v1", 2), 3, out=tmp_path / "data")
-    assert srl.collect("CartPole-v1", 400, out=tmp_path / "data").equals(srl.collect("CartPole-v1", 400))
-
-
-def _two_blocks_only(blocks):
-    def cut(self, selection):
-        yield from itertools.islice(blocks(self, selection), 2)
-        raise KeyboardInterrupt
-
-    return cut
-
-
+@pytest.mark.slow
 def test_collecting_to_disk_stays_within_bounded_memory(tmp_path):
     script = textwrap.dedent(
         """
@@ -403,21 +366,15 @@ def test_collecting_to_disk_stays_within_bounded_memory(tmp_path):
 
 
 def test_sb3_models_collect_reproducibly():
-    sb3 = pytest.importorskip("stable_baselines3")
+    sb3, contrib = pytest.importorskip("stable_baselines3"), pytest.importorskip("sb3_contrib")
     model = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=64, seed=0, device="cpu")
-    data = srl.collect("CartPole-v1", 6, model, seed=2)
-    assert srl.collect("CartPole-v1", 6, model, seed=2).equals(data)
-    assert data.meta["policy"] == "PPO"
-    assert 0 < data.actions.mean() < 1, "the policy samples"
-    envs = gym.make_vec("CartPole-v1", 2)
-    assert len(srl.collect(envs, 4, model, seed=2)) == 4
-
-
-def test_recurrent_sb3_models_carry_their_memory():
-    contrib = pytest.importorskip("sb3_contrib")
-    model = contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=32, seed=0, device="cpu")
-    data = srl.collect("CartPole-v1", 3, model, seed=2)
-    assert srl.collect("CartPole-v1", 3, model, seed=2).equals(data)
+    recurrent = contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=32, seed=0, device="cpu")
+    for player in (model, recurrent):
+        data = srl.collect("CartPole-v1", 6, player, seed=2)
+        assert srl.collect("CartPole-v1", 6, player, seed=2).equals(data)
+        assert data.meta["policy"] == type(player).__name__
+        assert 0 < data.actions.mean() < 1, "the policy samples"
+    assert len(srl.collect(gym.make_vec("CartPole-v1", 2), 4, model, seed=2)) == 4
 
 
 def test_recorder_keeps_what_the_user_plays():
@@ -450,36 +407,28 @@ def test_progress_is_shown_on_request(capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "options", "error", "message"),
     [
-        ((ID, 0), ValueError, "episodes must be at least 1, got 0"),
-        ((ID, 5, "greedy"), ValueError, "policy must be \"random\".*got 'greedy'"),
-        ((ID, 5, 3.5), TypeError, "policy must be .* got float"),
-        ((ID, 5, "random", -1), ValueError, "seed must be a non-negative integer, got -1"),
-        ((ID, 5, "random", 0, 1.5), ValueError, r"success_share must lie in \(0, 1\], got 1.5"),
-        ((ID, 5, "random", 0, 0.0), ValueError, r"success_share must lie in \(0, 1\], got 0.0"),
-        ((7, 5), TypeError, "env must be an id.*got int"),
-        (("Nowhere-v0", 5), gym.error.NameNotFound, "Nowhere"),
+        ((ID, 0), {}, ValueError, "episodes must be at least 1, got 0"),
+        ((ID, 5, "greedy"), {}, ValueError, "policy must be \"random\".*got 'greedy'"),
+        ((ID, 5, 3.5), {}, TypeError, "policy must be .* got float"),
+        ((ID, 5, "random", -1), {}, ValueError, "seed must be a non-negative integer, got -1"),
+        ((ID, 5, "random", 0, 1.5), {}, ValueError, r"success_share must lie in \(0, 1\], got 1.5"),
+        ((7, 5), {}, TypeError, "env must be an id.*got int"),
+        (("Nowhere-v0", 5), {}, gym.error.NameNotFound, "Nowhere"),
+        ((ID, 5), {"workers": 0}, ValueError, "workers must be at least 1"),
+        ((TriggersEnv(), 5), {"env_options": {"size": 4}}, ValueError, "only apply to an environment id"),
+        ((gym.make_vec("CartPole-v1", 2), 5), {"workers": 2}, ValueError, "vector env shares out its own work"),
+        ((Large(), 5), {"workers": 2}, ValueError, "can be made again"),
     ],
 )
-def test_bad_arguments_are_named(arguments, error, message):
+def test_bad_arguments_are_named(arguments, options, error, message):
     with pytest.raises(error, match=message):
-        srl.collect(*arguments)
+        srl.collect(*arguments, **options)
 
 
-def test_bad_combinations_are_named(tmp_path):
-    with pytest.raises(ValueError, match="workers must be at least 1"):
-        srl.collect(ID, 5, workers=0)
-    with pytest.raises(ValueError, match="env_options .* only apply to an environment id"):
-        srl.collect(TriggersEnv(), 5, env_options={"size": 4})
-    with pytest.raises(ValueError, match="vector env shares out its own work"):
-        srl.collect(gym.make_vec("CartPole-v1", 2), 5, workers=2)
-    bare = gym.make("CartPole-v1").unwrapped
-    bare.spec = None
-    with pytest.raises(ValueError, match="can be made again"):
-        srl.collect(bare, 5, workers=2)
+def test_nothing_is_overwritten_unless_asked(tmp_path):
     srl.collect(ID, 5, out=tmp_path / "data")
     with pytest.raises(FileExistsError, match="overwrite=True"):
         srl.collect(ID, 5, out=tmp_path / "data")
     assert len(srl.collect(ID, 6, out=tmp_path / "data", overwrite=True)) == 6
-    assert collecting._SECONDS_BETWEEN_COMMITS > 0

@@ -3,12 +3,10 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import SyncVectorEnv
 
 import secret_rl as srl
-from secret_rl.seeding import policy_seed
-from secret_rl.trajectories.sources import episode_seeds, first_vector_seed
+from secret_rl.seeding import episode_seeds, first_vector_seed, policy_seed
 
 FACES, LENGTH = 4, 25
 
@@ -34,31 +32,6 @@ class Dice(gym.Env):
     def _die(self):
         self.drawn.append(int(self.draw(self.np_random)))
         return self.drawn[-1]
-
-
-class ManyDice(VectorEnv):
-    """The same with one stream for all."""
-
-    def __init__(self, n, draw):
-        self.num_envs, self.draw, self.drawn = n, draw, []
-        self.single_observation_space = self.single_action_space = gym.spaces.Discrete(FACES)
-        self.observation_space = self.action_space = batch_space(self.single_action_space, n)
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.left = LENGTH
-        return self._dice(), {}
-
-    def step(self, actions):
-        self.left = LENGTH if self.left == 0 else self.left - 1
-        nothing, over = np.zeros(self.num_envs), np.full(self.num_envs, self.left == 0)
-        return self._dice(), nothing, np.zeros_like(over), over, {}
-
-    def _dice(self):
-        dice = self.draw(self.np_random, self.num_envs)
-        self.drawn += dice.tolist()
-        return dice
 
 
 class Remembered(gym.vector.VectorWrapper):
@@ -121,21 +94,14 @@ def test_actions_do_not_follow_the_noise_of_the_environment(policy):
         np.testing.assert_array_equal(seen[:-1], episode.observations)
 
 
-CALLS = {
-    "integers": lambda rng, n=None: rng.integers(FACES, size=n),
-    "random": lambda rng, n=None: rng.random(n) * FACES,
-}
-
-
-@pytest.mark.parametrize(("policy", "call"), [("random", "random"), (integers, "integers")], ids=["random", "rng"])
-@pytest.mark.parametrize("kind", ["sync", "own"])
-def test_actions_do_not_follow_the_noise_of_vector_envs(policy, call, kind):
-    def draw(rng, n=None):
-        return np.asarray(CALLS[call](rng, n)).astype(np.int64)
-
-    n = 3
-    dice = [Dice(draw) for _ in range(n)] if kind == "sync" else [ManyDice(n, draw)]
-    envs = Remembered(SyncVectorEnv([lambda die=die: die for die in dice]) if kind == "sync" else dice[0])
+@pytest.mark.parametrize(
+    ("policy", "call"),
+    [("random", lambda rng: rng.random() * FACES), (integers, lambda rng: rng.integers(FACES))],
+    ids=["random", "rng"],
+)
+def test_actions_do_not_follow_the_noise_of_vector_envs(policy, call):
+    dice = [Dice(lambda rng: int(call(rng))) for _ in range(3)]
+    envs = Remembered(SyncVectorEnv([lambda die=die: die for die in dice]))
     srl.collect(envs, 300, policy, seed=7)
     for die in dice:
         count = min(len(envs.actions), len(die.drawn))

@@ -1,5 +1,7 @@
 """One type for everything that happened: checks, selections, and what they keep."""
 
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 import secret_rl as srl
 from secret_rl.testing.strategies import any_space, trajectories
 from secret_rl.trajectories import spaces
-from secret_rl.trajectories.nested import map_arrays, stack
+from secret_rl.trajectories.nested import stack
 
 
 def episode(length=3, **changes):
@@ -51,20 +53,14 @@ def test_batches_hold_every_episode_once(data, size, seed):
 def test_split_is_a_partition_by_episode(data, fraction, seed):
     if len(data) < 2:
         with pytest.raises(ValueError, match="cannot be split"):
-            data.split(fraction, seed=seed)
+            data.split_indices(fraction, seed=seed)
         return
-    train, validation = data.split(fraction, seed=seed)
     rest, part = data.split_indices(fraction, seed=seed)
-    assert sorted([*rest, *part]) == list(range(len(data)))
-    assert len(validation) >= 1
-    assert train.equals(data[rest])
-    assert validation.equals(data[part])
+    assert sorted([*rest, *part]) == list(range(len(data))) and len(rest) and len(part)
 
 
 @given(any_space())
 def test_spaces_survive_json(space):
-    import json
-
     assert spaces.from_json(json.loads(json.dumps(spaces.to_json(space)))) == space
 
 
@@ -72,11 +68,8 @@ def test_spaces_survive_json(space):
 def test_inferred_spaces_hold_their_rows(space, seed):
     space.seed(seed)
     rows = stack(space, [space.sample() for _ in range(4)])
-    inferred = spaces.infer(rows)
-    for i in range(4):
-        assert map_arrays(lambda a: a[i].shape, rows) == map_arrays(lambda a: a.shape[1:], rows)  # noqa: B023
     data = srl.Trajectories.from_episodes([{"observations": rows, "actions": np.zeros(4, int), "rewards": np.ones(4)}])
-    assert data.observation_space == inferred
+    assert data.observation_space == spaces.infer(rows)
 
 
 def test_infinite_and_uneven_box_bounds_survive_json():
@@ -102,11 +95,6 @@ def test_summary_counts():
     assert "1 episodes hold a positive reward (50.00%)" in str(summary)
     np.testing.assert_array_equal(data.returns, [0, -1])
     np.testing.assert_array_equal(data.successful, [True, False])
-
-
-def test_filter_keeps_what_the_predicate_likes():
-    data = srl.Trajectories.from_episodes([episode(n) for n in (1, 2, 3, 4)])
-    np.testing.assert_array_equal(data.filter(lambda one: len(one) % 2 == 0).lengths, [2, 4])
 
 
 @given(trajectories(), st.integers(0, 99))

@@ -17,6 +17,7 @@ import tyro
 
 import secret_rl
 from secret_rl.atomic import check_writable
+from secret_rl.checks import printable
 from secret_rl.cli.completion import completion_script
 from secret_rl.cli.credit import Attribute, Fit, Quality
 from secret_rl.cli.data import Collect, Info
@@ -28,7 +29,6 @@ from secret_rl.cli.play import Play
 from secret_rl.cli.reporting import Report
 from secret_rl.cli.results import Paper
 from secret_rl.progress import no_bars
-from secret_rl.text import printable
 
 _EXPECTED_ERRORS = (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError, gym.error.Error)
 

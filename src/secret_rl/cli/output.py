@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TextIO
 
+from secret_rl.checks import printable
 from secret_rl.credit.diagnosis import FitReport
 from secret_rl.report.record import doubt_of, json_text
 from secret_rl.shaping.potentials import NotCreditWarning
-from secret_rl.text import printable
 
 
 class UsageError(ValueError):

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from secret_rl.atomic import find_folder, new_folder
+from secret_rl.checks import printable
 from secret_rl.credit import Secret, adapt
 from secret_rl.files import FileFormat, ResumeError, check_same, finite_number, plain, whole_number
 from secret_rl.shaping import (
@@ -25,7 +26,6 @@ from secret_rl.shaping import (
     learn_potential,
 )
 from secret_rl.shaping.terms import load_potential
-from secret_rl.text import printable
 from secret_rl.trajectories import Trajectories
 from secret_rl.views import View, apply_view
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from secret_rl.atomic import replace_text
+from secret_rl.checks import printable
 from secret_rl.credit.diagnosis import FitReport
 from secret_rl.evaluation import Bootstrap, LearningCurves, compare
 from secret_rl.report.figures import plot_concentration, plot_learning_curves, plot_training, svg_of
 from secret_rl.report.record import FORMAT, doubt_of, verdict_of
 from secret_rl.report.runs import Run, load_runs
-from secret_rl.text import printable
 
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined

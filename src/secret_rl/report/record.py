@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.atomic import Lock, folder_lock, sweep_folder
-from secret_rl.files import FileFormat, plain
-from secret_rl.version import VERSION
+from secret_rl.files import VERSION, FileFormat, plain
 
 if TYPE_CHECKING:
     from secret_rl.credit.diagnosis import FitReport

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from secret_rl.checks import printable
 from secret_rl.credit.diagnosis import FitReport
 from secret_rl.evaluation import Comparison, CreditQuality, LearningCurves
 from secret_rl.report.record import COMPARISON, COMPARISON_FORMAT, CURVES, FORMAT, RECORD, folder_of
-from secret_rl.text import printable
 
 if TYPE_CHECKING:
     from secret_rl.sb3 import DeepCurve

@@ -22,7 +22,7 @@ from secret_rl.shaping.table import TablePotential
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays
 from secret_rl.views import View, view_from_json, view_to_json
-from secret_rl.views.described import is_own
+from secret_rl.views.kinds import is_own
 
 _FORMAT = FileFormat("secret-rl online credit", remedy="make it again with OnlineCredit(...).save")
 _NUMBERS = ("threshold", "scale", "reward", "cap")

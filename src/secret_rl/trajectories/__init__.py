@@ -1,9 +1,8 @@
 """What happened: collecting, keeping and reading trajectories."""
 
 from secret_rl.trajectories.building import Recorder
-from secret_rl.trajectories.collecting import collect
-from secret_rl.trajectories.selection import TooFewSuccessesError
-from secret_rl.trajectories.summary import Summary
-from secret_rl.trajectories.types import Episode, Trajectories
+from secret_rl.trajectories.collect import collect
+from secret_rl.trajectories.rollouts import TooFewSuccessesError
+from secret_rl.trajectories.types import Episode, Summary, Trajectories
 
 __all__ = ["Episode", "Recorder", "Summary", "TooFewSuccessesError", "Trajectories", "collect"]

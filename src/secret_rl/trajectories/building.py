@@ -1,29 +1,37 @@
 """Episodes put together step by step, and packed end to end."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 
 from secret_rl.trajectories import spaces
-from secret_rl.trajectories.nested import Array, Nest, map_arrays, map_leaves, named_arrays, row_count, stack, subpath
-from secret_rl.trajectories.types import Episode, Trajectories
+from secret_rl.trajectories.nested import (
+    Array,
+    Nest,
+    leaf_spaces,
+    map_arrays,
+    map_paths,
+    named_arrays,
+    row_count,
+    stack,
+)
+from secret_rl.trajectories.types import Episode, Trajectories, offsets_of
 
 
 class EpisodeBuilder:
-    """One episode under way: told the reset, then each step."""
+    """One episode under way: receives the reset, then each step."""
 
     def __init__(
         self, observation: Any, info: Mapping[str, Any], annotations: Iterable[str] = (), seed: int | None = None
     ) -> None:
-        self._annotation_names = tuple(annotations)
         self._seed = seed
         self._observations = [_owned(observation)]
         self._states = [_owned(info["state"])] if "state" in info else None
         self._actions: list[Any] = []
         self._rewards: list[float] = []
-        self._annotations: dict[str, list[Any]] = {name: [] for name in self._annotation_names}
+        self._annotations: dict[str, list[Any]] = {name: [] for name in annotations}
         self._terminated = self._truncated = False
 
     def __len__(self) -> int:
@@ -35,13 +43,7 @@ class EpisodeBuilder:
         return self._terminated or self._truncated
 
     def step(
-        self,
-        action: Any,
-        observation: Any,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        info: Mapping[str, Any],
+        self, action: Any, observation: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]
     ) -> None:
         """Add what ``env.step(action)`` gave."""
         self._actions.append(_owned(action))
@@ -103,7 +105,7 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, and remember."""
+        """Step, and record."""
         observation, reward, terminated, truncated, info = super().step(action)
         if self._current is not None:
             self._current.step(action, observation, float(reward), terminated, truncated, info)
@@ -146,45 +148,33 @@ def pack(
     if not len(episodes):
         if observation_space is None or action_space is None:
             raise ValueError("no episodes: give at least one, or the spaces of an empty set")
-        return Trajectories(
-            observations=_no_rows(observation_space),
-            actions=_no_rows(action_space),
-            rewards=np.zeros(0),
-            terminated=np.zeros(0, np.bool_),
-            truncated=np.zeros(0, np.bool_),
-            offsets=np.zeros(1, np.int64),
-            observation_space=observation_space,
-            action_space=action_space,
-            meta=meta,
-        )
-    rows = [_episode_columns(number, episode) for number, episode in enumerate(episodes)]
-    for number, (steps, finals) in enumerate(rows):
-        for mine, first in ((steps, rows[0][0]), (finals, rows[0][1])):
-            if mine.keys() != first.keys():
-                raise ValueError(
-                    f"episode {number} and episode 0 hold different fields: {sorted(mine.keys() ^ first.keys())}"
-                )
-    lengths = [len(steps["rewards"]) for steps, _ in rows]
-    step_columns = {name: _join(name, [steps[name] for steps, _ in rows]) for name in rows[0][0]}
-    episode_columns = {name: _join(name, [finals[name] for _, finals in rows]) for name in rows[0][1]}
-    observation_space = observation_space or _infer("observations", episodes[0], step_columns)
-    action_space = action_space or _infer("actions", episodes[0], step_columns)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return Trajectories.from_columns(
-        step_columns, episode_columns, offsets, observation_space, action_space, meta
-    )  # fmt: skip
-
-
-def _episode_columns(number: int, episode: Episode | Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """One episode's arrays by column name: those with a row per step, and the single rows at its end."""
-    get: Callable[..., Any] = (
-        episode.get if isinstance(episode, Mapping) else lambda name, default=None: getattr(episode, name, default)
+        steps = dict(named_arrays("observations", _no_rows(observation_space)))
+        steps.update(named_arrays("actions", _no_rows(action_space)))
+        steps |= {"rewards": np.zeros(0), "terminated": np.zeros(0, bool), "truncated": np.zeros(0, bool)}
+        return Trajectories.from_columns(steps, {}, offsets_of([]), observation_space, action_space, meta)
+    given = [vars(episode) if isinstance(episode, Episode) else episode for episode in episodes]
+    rows = [_episode_columns(number, episode) for number, episode in enumerate(given)]
+    for number, columns in enumerate(rows):
+        different = {name for i in range(2) for name in columns[i].keys() ^ rows[0][i].keys()}
+        if different:
+            raise ValueError(f"episode {number} and episode 0 hold different fields: {sorted(different)}")
+    steps, finals = ({name: _join(name, [columns[i][name] for columns in rows]) for name in rows[0][i]} for i in (0, 1))
+    # The space of a field that came without one: the nesting of the first episode, with the joined arrays in it.
+    observation_space, action_space = (
+        space or spaces.infer(map_paths(lambda path, _: steps[path], name, _arrays(given[0][name])))
+        for name, space in (("observations", observation_space), ("actions", action_space))
     )
+    offsets = offsets_of([len(columns[0]["rewards"]) for columns in rows])
+    return Trajectories.from_columns(steps, finals, offsets, observation_space, action_space, meta)
+
+
+def _episode_columns(number: int, episode: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """One episode's arrays by column name: those with a row per step, and the single rows at its end."""
     for name in ("observations", "actions", "rewards"):
-        if get(name) is None:
+        if episode.get(name) is None:
             raise ValueError(f"episode {number} has no {name}")
-    rewards = np.asarray(get("rewards"))
-    if rewards.dtype.kind not in "f":
+    rewards = np.asarray(episode["rewards"])
+    if rewards.dtype.kind != "f":
         rewards = rewards.astype(np.float64)
     length = len(rewards)
     if length == 0:
@@ -192,36 +182,30 @@ def _episode_columns(number: int, episode: Episode | Mapping[str, Any]) -> tuple
     steps: dict[str, Array] = {}
     finals: dict[str, Array] = {}
     for name, final_name in (("observations", "final_observation"), ("states", "final_state")):
-        if get(name) is None:
+        if episode.get(name) is None:
             continue
-        nest = _arrays(get(name))
+        nest, final = _arrays(episode[name]), episode.get(final_name)
         extra = row_count(nest) - length
         if extra not in (0, 1):
             raise ValueError(
                 f"{row_count(nest)} {name} but {length} rewards in episode {number}: expected {length}, "
                 f"or {length + 1} with the final one"
             )
-        final = get(final_name)
         if extra:
-            final_rows, nest = map_arrays(lambda a: a[-1:], nest), map_arrays(lambda a: a[:-1], nest)
+            finals.update(named_arrays(f"{final_name}s", map_arrays(lambda a: a[-1:], nest)))
+            nest = map_arrays(lambda a: a[:-1], nest)
         elif final is not None:
-            final_rows = map_arrays(lambda rows, last: np.asarray(last, rows.dtype)[None], nest, final)
-        else:
-            final_rows = ()
+            last = map_arrays(lambda rows, last: np.asarray(last, rows.dtype)[None], nest, final)
+            finals.update(named_arrays(f"{final_name}s", last))
         steps.update(named_arrays(name, nest))
-        finals.update(named_arrays(f"{final_name}s", final_rows))
-    steps.update(named_arrays("actions", _arrays(get("actions"))))
+    steps.update(named_arrays("actions", _arrays(episode["actions"])))
     steps["rewards"] = rewards
     for name in ("terminated", "truncated"):
-        flags = np.asarray(get(name, False), np.bool_)
-        if flags.ndim == 0:
-            last = bool(flags)
-            flags = np.zeros(length, np.bool_)
-            flags[-1] = last
-        steps[name] = flags
-    for name, values in (get("annotations") or {}).items():
+        flags = np.asarray(episode.get(name, False), np.bool_)
+        steps[name] = np.arange(length) == (length - 1 if flags else -1) if flags.ndim == 0 else flags
+    for name, values in (episode.get("annotations") or {}).items():
         steps[f"annotations/{name}"] = np.asarray(values)
-    for name, value in (get("episode_annotations") or {}).items():
+    for name, value in (episode.get("episode_annotations") or {}).items():
         finals[f"episode_annotations/{name}"] = np.asarray(value)[None]
     for name, array in steps.items():
         if len(array) != length:
@@ -238,40 +222,19 @@ def _arrays(value: Any) -> Nest:
 
 
 def _join(name: str, parts: list[Array]) -> Array:
-    shapes = {part.shape[1:] for part in parts}
-    if len(shapes) > 1:
-        odd = next(i for i, part in enumerate(parts) if part.shape[1:] != parts[0].shape[1:])
-        raise ValueError(
-            f"{name} has rows of shape {parts[0].shape[1:]} in episode 0 and {parts[odd].shape[1:]} in {odd}"
-        )
+    for number, part in enumerate(parts):
+        if part.shape[1:] != parts[0].shape[1:]:
+            shapes = f"{parts[0].shape[1:]} in episode 0 and {part.shape[1:]} in {number}"
+            raise ValueError(f"{name} has rows of shape {shapes}")
     return np.concatenate(parts)
 
 
-def _infer(name: str, episode: Episode | Mapping[str, Any], columns: Mapping[str, Array]) -> gym.Space[Any]:
-    """The space of a field: the nesting of one episode with the joined arrays in it."""
-    example = episode[name] if isinstance(episode, Mapping) else getattr(episode, name)
-
-    def joined(value: Nest, path: str) -> Nest:
-        if isinstance(value, dict):
-            return {key: joined(part, subpath(path, key)) for key, part in value.items()}
-        if isinstance(value, tuple):
-            return tuple(joined(part, subpath(path, i)) for i, part in enumerate(value))
-        return columns[path]
-
-    return spaces.infer(joined(_arrays(example), name))
-
-
 def _no_rows(space: gym.Space[Any]) -> Nest:
-    def no_rows(leaf: gym.Space[Any], rows: Any) -> Array:
-        return np.asarray(rows).reshape(0, *(leaf.shape or ()))
-
-    return cast(Nest, map_leaves(no_rows, space, stack(space, [])))
+    return cast(Nest, map_arrays(lambda leaf: np.zeros((0, *(leaf.shape or ())), leaf.dtype), leaf_spaces(space)))
 
 
 def _owned(value: Any) -> Any:
     """A copy that the environment cannot write into later."""
-    if isinstance(value, Mapping):
-        return {key: _owned(part) for key, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_owned(part) for part in value)
-    return value.copy() if isinstance(value, np.ndarray) else value
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return map_arrays(lambda part: part.copy() if isinstance(part, np.ndarray) else part, value)

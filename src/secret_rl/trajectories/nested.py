@@ -1,14 +1,16 @@
-"""Arrays, or dicts and tuples of them: how ``Dict`` and ``Tuple`` observations are kept.
+"""Nests: an array, or a dict or tuple of nests, as ``Dict`` and ``Tuple`` observations are kept.
 
-A nest is an array, a dict of nests or a tuple of nests. Every array in it has the same number of rows.
+Every array of a nest has the same number of rows. A space is a nest of its leaf spaces, see ``leaf_spaces``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import gymnasium as gym
 
 Array = NDArray[Any]
 Nest = Array | dict[str, Any] | tuple[Any, ...]
@@ -17,70 +19,68 @@ Nest = Array | dict[str, Any] | tuple[Any, ...]
 def map_arrays(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     """Apply ``function`` to each array of a nest (and the matching arrays of others)."""
     if isinstance(nest, dict):
-        return {k: map_arrays(function, v, *(o[k] for o in others)) for k, v in nest.items()}
+        return {key: map_arrays(function, part, *(other[key] for other in others)) for key, part in nest.items()}
     if isinstance(nest, tuple):
         return tuple(map_arrays(function, *parts) for parts in zip(nest, *others, strict=True))
     return function(nest, *others)
 
 
-def map_leaves(function: Callable[[gym.Space[Any], Any], Any], space: gym.Space[Any], nest: Any) -> Any:
-    """Apply ``function`` to each array of a nest and the space its rows belong to."""
-    if isinstance(space, gym.spaces.Dict):
-        return {key: map_leaves(function, part, nest[key]) for key, part in space.spaces.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return tuple(map_leaves(function, part, nest[i]) for i, part in enumerate(space.spaces))
-    return function(space, nest)
-
-
-def subpath(name: str, key: object) -> str:
-    """The path of a part; two parts never have the same one, whatever the keys are."""
-    return f"{name}/{str(key).replace('%', '%25').replace('/', '%2F')}"
-
-
-def rows_differ(nest: Any, other: Any) -> NDArray[np.bool_]:
-    """(rows,) where two nests of the same layout differ; NaN equals NaN."""
-    found: list[NDArray[np.bool_]] = []
-
-    def compare(one: Array, two: Array) -> None:
-        unequal = one != two
-        if np.issubdtype(one.dtype, np.inexact) and unequal.any():
-            unequal &= ~(np.isnan(one) & np.isnan(two))
-        found.append(unequal.reshape(len(one), -1).any(1))
-
-    map_arrays(compare, nest, other)
-    return np.asarray(np.logical_or.reduce(found))
-
-
-def named_arrays(name: str, nest: Nest) -> Iterator[tuple[str, Array]]:
-    """The arrays of a nest with their paths: ``observations/position``, ``observations/0``, ..."""
+def map_paths(function: Callable[[str, Any], Any], path: str, nest: Any) -> Any:
+    """Apply ``function`` to the path and the array of each leaf: ``observations/position``, ``observations/0``, ..."""
     if isinstance(nest, dict):
-        for key, part in nest.items():
-            yield from named_arrays(subpath(name, key), part)
-    elif isinstance(nest, tuple):
-        for i, part in enumerate(nest):
-            yield from named_arrays(subpath(name, i), part)
-    else:
-        yield name, nest
+        return {key: map_paths(function, _subpath(path, key), part) for key, part in nest.items()}
+    if isinstance(nest, tuple):
+        return tuple(map_paths(function, _subpath(path, i), part) for i, part in enumerate(nest))
+    return function(path, nest)
 
 
-def gather(space: gym.Space[Any], name: str, arrays: Mapping[str, Array]) -> Nest:
+def named_arrays(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
+    """The arrays of a nest with their paths."""
+    found: list[tuple[str, Any]] = []
+    map_paths(lambda path, array: found.append((path, array)), name, nest)
+    return iter(found)
+
+
+def leaf_spaces(space: "gym.Space[Any]") -> Any:
+    """The nest of the spaces that a ``Dict`` or ``Tuple`` is made of; any other space is its own leaf."""
+    parts = getattr(space, "spaces", None)
+    if isinstance(parts, Mapping):
+        return {key: leaf_spaces(part) for key, part in parts.items()}
+    return tuple(map(leaf_spaces, parts)) if isinstance(parts, tuple) else space
+
+
+def map_leaves(function: Callable[["gym.Space[Any]", Any], Any], space: "gym.Space[Any]", nest: Any) -> Any:
+    """Apply ``function`` to each leaf space and the array of its rows."""
+    return map_arrays(function, leaf_spaces(space), nest)
+
+
+def gather(space: "gym.Space[Any]", name: str, arrays: Mapping[str, Array]) -> Nest:
     """The inverse of ``named_arrays`` for rows that are elements of ``space``."""
-    if isinstance(space, gym.spaces.Dict):
-        return {key: gather(part, subpath(name, key), arrays) for key, part in space.spaces.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return tuple(gather(part, subpath(name, i), arrays) for i, part in enumerate(space.spaces))
-    return arrays[name]
+    return cast(Nest, map_paths(lambda path, _: arrays[path], name, leaf_spaces(space)))
 
 
-def stack(space: gym.Space[Any], elements: list[Any]) -> Nest:
+def stack(space: "gym.Space[Any]", elements: list[Any]) -> Nest:
     """Elements of a space as one nest, one row each, with the dtype of the space."""
-    if isinstance(space, gym.spaces.Dict):
-        return {key: stack(part, [element[key] for element in elements]) for key, part in space.spaces.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return tuple(stack(part, [element[i] for element in elements]) for i, part in enumerate(space.spaces))
-    return np.asarray(elements, dtype=space.dtype)
+    return cast(Nest, map_arrays(lambda leaf, *rows: np.asarray(rows, leaf.dtype), leaf_spaces(space), *elements))
 
 
 def row_count(nest: Nest) -> int:
     """The number of rows, that of the first array."""
-    return len(next(array for _, array in named_arrays("", nest)))
+    return len(next(named_arrays("", nest))[1])
+
+
+def rows_differ(nest: Any, other: Any) -> NDArray[np.bool_]:
+    """(rows,) where two nests of the same layout differ; NaN equals NaN."""
+
+    def compare(one: Array, two: Array) -> NDArray[np.bool_]:
+        unequal = one != two
+        if np.issubdtype(one.dtype, np.inexact) and unequal.any():
+            unequal &= ~(np.isnan(one) & np.isnan(two))
+        return np.asarray(unequal.reshape(len(one), -1).any(1))
+
+    return np.asarray(np.logical_or.reduce([rows for _, rows in named_arrays("", map_arrays(compare, nest, other))]))
+
+
+def _subpath(name: str, key: object) -> str:
+    """The path of a part; two parts never have the same one, whatever the keys are."""
+    return f"{name}/{str(key).replace('%', '%25').replace('/', '%2F')}"

@@ -5,31 +5,29 @@ always whole. Nothing in it is a pickle. Opening reads the header and the offset
 depend on the number of steps.
 """
 
-import math
-import os
+import shutil
 import stat
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
-from secret_rl.atomic import find_folder, new_folder
-from secret_rl.files import FileFormat, crc32_of, raw_bytes, whole_number
+from secret_rl.atomic import find_folder, new_folder, path_lock, put_folder, sweep
+from secret_rl.files import FileFormat, NpyWriter, crc32_of, map_npy
 from secret_rl.trajectories import spaces
-from secret_rl.trajectories.nested import Array
+from secret_rl.trajectories.spaces import check_columns, check_offsets
 from secret_rl.trajectories.types import Trajectories, fingerprint_of
-from secret_rl.trajectories.validation import check_columns, check_offsets
 
 FORMAT = FileFormat("secret-rl trajectories", remedy="restore it or collect the data again")
-HEADER = "header.json"
-PROGRESS = "progress.json"
-_NPY_HEADER = 256  # bytes before the data: room for any row count, so that it can be patched at the end
+_UNFINISHED = FileFormat("secret-rl unfinished trajectories", remedy="delete the folder and collect the data again")
+HEADER, PROGRESS = "header.json", "progress.json"
 _BYTES_AT_A_TIME = 32 << 20
 _VERIFY_UP_TO = 64 << 20  # stores up to this size are verified whenever they are opened
+_SECONDS_BETWEEN_COMMITS = 5.0
 _LOOKS = 5  # at a store that is not there, before it counts as missing
 _LONGEST_NAME = 120  # letters of a file's name that come from its column
 
@@ -38,8 +36,8 @@ def save(data: Trajectories, path: str | Path, *, overwrite: bool = False) -> Pa
     """Write trajectories; ``path`` appears complete or not at all."""
     path = Path(path)
     check_target(path, overwrite)
-    bytes_per_step = sum(a.nbytes for a in data.columns()[0].values()) / max(data.steps, 1)
-    episodes = max(1, int(_BYTES_AT_A_TIME / (bytes_per_step * max(data.steps / max(len(data), 1), 1) + 1)))
+    size = sum(array.nbytes for array in data.columns()[0].values())
+    episodes = max(1, _BYTES_AT_A_TIME * len(data) // max(size, 1))
     with new_folder(path, overwrite=overwrite) as folder, closing(StoreWriter(folder)) as writer:
         for first in range(0, max(len(data), 1), episodes):
             writer.append(data[first : first + episodes])
@@ -50,16 +48,16 @@ def save(data: Trajectories, path: str | Path, *, overwrite: bool = False) -> Pa
 def check_target(path: Path, overwrite: bool) -> None:
     """Refuse to write over something unless asked to, and never over what is not a store."""
     folder = find_folder(path)
-    if not folder.exists() or is_new(path):
+    if not folder.exists() or _is_unconfirmed(path):
         return
-    if not (folder / HEADER).is_file() and folder.exists():  # it may give way to another one in this moment
+    if not (folder / HEADER).is_file() and folder.exists():  # another one may be replacing it in this moment
         raise FileExistsError(f"{path} exists and is not a trajectory store: choose another name")
     if not overwrite:
         raise FileExistsError(f"{path} exists: choose another name, or pass overwrite=True to replace it")
 
 
-def is_new(path: Path) -> bool:
-    """Whether a store was put at its path by a collection that was killed before it could say so."""
+def _is_unconfirmed(path: Path) -> bool:
+    """Whether a collection put its store at its path, and was killed before it could remove its progress file."""
     return (path / HEADER).is_file() and (path / PROGRESS).is_file()
 
 
@@ -68,151 +66,165 @@ class StoreWriter:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._files: dict[str, _ColumnFile] = {}
+        self._files: dict[str, NpyWriter] = {}
+        self._per: dict[str, str] = {}  # what each column has a row for
         self._spaces: dict[str, Any] = {}
-
-    def append(self, data: Trajectories) -> None:
-        """Add episodes."""
-        steps, episodes = data.columns()
-        columns = {**steps, **episodes}
-        if not self._files:
-            self._spaces = {
-                "observation_space": spaces.to_json(data.observation_space),
-                "action_space": spaces.to_json(data.action_space),
-            }
-            for name, array in columns.items():
-                self._create(name, "steps" if name in steps else "episodes", array.dtype, array.shape[1:])
-            self._create("offsets", "offsets", np.dtype(np.int64), ())
-            self._files["offsets"].append(np.zeros(1, np.int64))
-        if columns.keys() != self._files.keys() - {"offsets"}:
-            raise ValueError(
-                f"these episodes hold other fields: {sorted(columns.keys() ^ (self._files.keys() - {'offsets'}))}"
-            )
-        steps_before = self._files["rewards"].rows
-        for name, array in columns.items():
-            self._files[name].append(array)
-        self._files["offsets"].append(data.offsets[1:] - data.offsets[0] + steps_before)
 
     @property
     def episodes(self) -> int:
         """Episodes written so far."""
         return self._files["offsets"].rows - 1 if self._files else 0
 
+    def append(self, data: Trajectories) -> None:
+        """Add episodes."""
+        steps, episodes = data.columns()
+        columns = {**steps, **episodes}
+        if not self._files:
+            for kind in ("observation_space", "action_space"):
+                self._spaces[kind] = spaces.to_json(getattr(data, kind))
+            self._per = {name: "steps" if name in steps else "episodes" for name in columns} | {"offsets": "offsets"}
+            for name, array in {**columns, "offsets": np.zeros(1, np.int64)}.items():
+                self._files[name] = NpyWriter(self.folder / self._file_name(name), array.dtype, array.shape[1:])
+            self._files["offsets"].append(np.zeros(1, np.int64))
+        different = columns.keys() ^ (self._files.keys() - {"offsets"})
+        if different:
+            raise ValueError(f"these episodes hold other fields: {sorted(different)}")
+        steps_before = self._files["rewards"].rows
+        for name, array in columns.items():
+            self._files[name].append(array)
+        self._files["offsets"].append(data.offsets[1:] - data.offsets[0] + steps_before)
+
     def complete(self, meta: Mapping[str, Any]) -> None:
         """Write the header, which makes the folder a store."""
         for file in self._files.values():
-            file.close()
-        header = {
-            **self._spaces,
-            "episodes": self.episodes,
-            "steps": self._files["rewards"].rows,
-            "meta": dict(meta),
-            "arrays": self.describe(),
-        }
-        FORMAT.write_json(self.folder / HEADER, header)
-
-    def close(self) -> None:
-        """Close the files as they are; a full disk is no hindrance."""
-        for file in self._files.values():
-            file.release()
-
-    def describe(self) -> dict[str, Any]:
-        """What the files hold so far, as JSON values."""
-        return {name: file.describe() for name, file in self._files.items()}
+            file.complete()
+        counts = {"episodes": self.episodes, "steps": self._files["rewards"].rows}
+        FORMAT.write_json(self.folder / HEADER, {**self._spaces, **counts, "meta": dict(meta), "arrays": self._entries})
 
     def flush(self) -> dict[str, Any]:
-        """Make what was written so far survive a power cut; returns what ``take_up`` needs."""
+        """Make what was written so far survive a power cut; returns what ``resume`` needs."""
         for file in self._files.values():
             file.flush()
-        return {"spaces": self._spaces, "files": self.describe()}
+        return {"spaces": self._spaces, "files": self._entries}
 
-    def take_up(self, state: Mapping[str, Any]) -> None:
+    def resume(self, state: Mapping[str, Any]) -> None:
         """Go on after the last ``flush``: what was written since is cut off."""
         self._spaces = state["spaces"]
         for name, entry in state["files"].items():
-            self._files[name] = _ColumnFile.take_up(self.folder, name, entry)
+            self._per[name] = entry["per"]
+            self._files[name] = NpyWriter.resume(self.folder, entry)
 
-    def _create(self, name: str, kind: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        """A file for a column. Its name tells which, and is that of no other file, whatever the columns are called."""
+    def close(self) -> None:
+        """Close the files as they are."""
+        for file in self._files.values():
+            file.close()
+
+    @property
+    def _entries(self) -> dict[str, Any]:
+        return {name: {"per": self._per[name], **file.entry()} for name, file in self._files.items()}
+
+    def _file_name(self, name: str) -> str:
+        """A name that shows which column it is, and is that of no other file, whatever the columns are called."""
         try:
             readable = ".".join(quote(part, safe=" -_") for part in name.split("/"))[:_LONGEST_NAME]
         except UnicodeEncodeError:
             raise ValueError(f"a field cannot be called {name!r}: give it a name that can be written") from None
-        taken = {file.file_name.casefold() for file in self._files.values()}  # some disks take x for X
-        names = (readable if number == 1 else f"{readable}-{number}" for number in range(1, len(taken) + 2))
-        file_name = next(found for found in names if f"{found}.npy".casefold() not in taken)
-        self._files[name] = _ColumnFile(self.folder, name, f"{file_name}.npy", kind, dtype, shape)
+        taken = {file.path.name.casefold() for file in self._files.values()}  # some disks take x for X
+        endings = ("", *(f"-{number}" for number in range(2, len(taken) + 2)))
+        names = (f"{readable}{ending}.npy" for ending in endings)
+        return next(found for found in names if found.casefold() not in taken)
 
 
-class _ColumnFile:
-    """A ``.npy`` file that grows by rows."""
+class ResumableStore:
+    """A store that is filled over time in ``PATH.partial``; interrupted, it can be resumed at its last ``commit``.
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        file_name: str,
-        kind: str,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-        rows: int = 0,
-        crc: int = 0,
-    ) -> None:
-        self.name, self.file_name, self.kind, self.dtype, self.shape = name, file_name, kind, dtype, shape
-        self.rows, self._crc = rows, crc
-        self._file = (folder / file_name).open("r+b" if rows else "wb")
-        if rows:
-            self._file.truncate(_NPY_HEADER + rows * self._row_bytes)
-            self._file.seek(0, os.SEEK_END)
-        else:
-            self._file.write(_npy_header(dtype, (0, *shape)))
+    Only one process writes to a path at a time. ``progress`` is what was committed, empty if there is nothing to
+    resume; nothing is changed on disk before ``begin`` or ``resume``.
+    """
 
-    @classmethod
-    def take_up(cls, folder: Path, name: str, entry: Mapping[str, Any]) -> "_ColumnFile":
-        rows, *shape = entry["shape"]
-        return cls(
-            folder, name, entry["file"], entry["per"], np.dtype(entry["dtype"]), tuple(shape), rows, entry["crc32"]
-        )
+    def __init__(self, path: Path) -> None:
+        self.path, self.folder = path, path.with_name(f"{path.name}.partial")
+        self._lock = path_lock(path)
+        self._writer = StoreWriter(self.folder)
+        self._state: dict[str, Any] = {}
+        self._resumed = False
+        self._committed = time.monotonic()
+        self.complete = _is_unconfirmed(path)
+        """Whether the store is at its path already, and only its progress file has to be removed."""
+        progress = (path if self.complete else self.folder) / PROGRESS
+        try:
+            if progress.is_file():
+                with _UNFINISHED.reading(progress):
+                    self._state = _UNFINISHED.read_json(progress)
+                    self._state["progress"]["meta"]
+        except BaseException:
+            self._lock.release()
+            raise
 
     @property
-    def _row_bytes(self) -> int:
-        return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
+    def progress(self) -> dict[str, Any]:
+        """What was given to the last ``commit``."""
+        return dict(self._state.get("progress", {}))
 
-    def append(self, rows: Array) -> None:
-        if rows.shape[1:] != self.shape:
-            raise ValueError(f"{self.name} has rows of shape {rows.shape[1:]}, expected {self.shape}")
-        if rows.dtype != self.dtype:
-            # Another dtype is welcome only if it says the same: an env's ints may come as other ints.
-            converted = rows.astype(self.dtype)
-            if not np.array_equal(converted, rows):
-                raise ValueError(f"{self.name} came as {rows.dtype} values that do not fit {self.dtype}")
-            rows = converted
-        self._file.write(raw_bytes(rows))
-        self._crc = crc32_of(rows, self._crc)
-        self.rows += len(rows)
+    @property
+    def episodes(self) -> int:
+        """Episodes written so far."""
+        return self._writer.episodes
 
-    def flush(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
+    def reading(self) -> AbstractContextManager[None]:
+        """Whatever the progress leads to in the block becomes a ``FileFormatError``."""
+        return _UNFINISHED.reading(self.folder / PROGRESS)
 
-    def close(self) -> None:
-        self._file.seek(0)
-        self._file.write(_npy_header(self.dtype, (self.rows, *self.shape)))
-        self.flush()
-        self._file.close()
+    def begin(self) -> None:
+        """Start with nothing."""
+        sweep(self.path)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        self._state = {}
 
-    def release(self) -> None:
-        with suppress(OSError):  # what is left to write does not fit
-            self._file.close()
+    def resume(self) -> None:
+        """Go on where an interrupted collection stopped, once what it wrote is checked."""
+        with self.reading():
+            header = {**self._state["spaces"], "arrays": self._state["files"], "meta": {}}
+            _open_folder(self.folder, header, partial=True)
+            self._writer.resume(self._state)
+        self._resumed = True
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "file": self.file_name,
-            "per": self.kind,
-            "dtype": self.dtype.str,
-            "shape": [self.rows, *self.shape],
-            "crc32": self._crc,
-        }
+    def append(self, data: Trajectories) -> None:
+        """Add episodes."""
+        with self.reading() if self._resumed else nullcontext():
+            self._writer.append(data)
+
+    def due(self) -> bool:
+        """Whether the last commit was long enough ago for another."""
+        return time.monotonic() - self._committed >= _SECONDS_BETWEEN_COMMITS
+
+    def commit(self, **progress: Any) -> None:
+        """Make what was written so far survive a kill; ``progress`` is kept with it."""
+        self._state = {**self._writer.flush(), "progress": progress}
+        _UNFINISHED.write_json(self.folder / PROGRESS, self._state)
+        self._committed = time.monotonic()
+
+    def finish(self, meta: Mapping[str, Any], progress: Mapping[str, Any], overwrite: bool = False) -> None:
+        """Complete the store and give it its name; ``progress`` as for ``commit``."""
+        self.commit(**progress)
+        self._writer.complete(meta)
+        check_target(self.path, overwrite)
+        put_folder(self.folder, self.path, overwrite=overwrite)
+        self.confirm()
+
+    def confirm(self) -> None:
+        """The store is at its path, and this process knows: until here, the same collection would resume."""
+        sweep(self.path)
+        self._lock.release()
+        (self.path / PROGRESS).unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Let go of it, after an error for one: what was committed stays, anything else is removed."""
+        self._writer.close()
+        if not self._state and self.folder.is_dir():
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.release()
 
 
 def load(path: str | Path, *, verify: bool | None = None) -> Trajectories:
@@ -230,7 +242,12 @@ def load(path: str | Path, *, verify: bool | None = None) -> Trajectories:
             continue
         missing = 0
         try:
-            data = _load(folder, verify)
+            with FORMAT.reading(folder):
+                if not (folder / HEADER).is_file():
+                    raise ValueError(f"it has no {HEADER}")
+            header = FORMAT.read_json(folder / HEADER)
+            with FORMAT.reading(folder / HEADER):
+                data = _open_folder(folder, header, verify)
         except (OSError, ValueError):
             if before == _identity(folder):
                 raise
@@ -241,7 +258,7 @@ def load(path: str | Path, *, verify: bool | None = None) -> Trajectories:
 
 
 def _identity(folder: Path) -> tuple[int, int, int] | None:
-    """Which folder it is, None where there is none; its time tells it from one with the number of a removed one."""
+    """Which folder it is, None where there is none; its time differs from that of a removed one with its number."""
     try:
         found = folder.stat()
     except OSError:
@@ -249,46 +266,36 @@ def _identity(folder: Path) -> tuple[int, int, int] | None:
     return (found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISDIR(found.st_mode) else None
 
 
-def _load(path: Path, verify: bool | None) -> Trajectories:
-    if not (path / HEADER).is_file():
-        with FORMAT.reading(path):
-            raise ValueError(f"it has no {HEADER}")
-    header = FORMAT.read_json(path / HEADER)
-    with FORMAT.reading(path / HEADER):
-        return open_folder(path, header, verify)
-
-
-def open_folder(
+def _open_folder(
     path: Path, header: Mapping[str, Any], verify: bool | None = True, *, partial: bool = False
 ) -> Trajectories:
     """Trajectories on disk as a header describes them; files of ``partial`` ones may hold more rows than it says."""
     entries = header["arrays"]
-    size = _check_files(path, entries, exact=not partial)
     if not isinstance(header["meta"], dict):
         raise ValueError(f"its meta is {type(header['meta']).__name__}, expected names and values")
-    rows = {"steps": entries["rewards"]["shape"][0], "episodes": entries["offsets"]["shape"][0] - 1}
-    rows["offsets"] = rows["episodes"] + 1
-    if not partial and (rows["steps"], rows["episodes"]) != (header["steps"], header["episodes"]):
+    arrays = {name: map_npy(path, entry, growing=partial) for name, entry in entries.items()}
+    rows = {"steps": len(arrays["rewards"]), "episodes": len(arrays["offsets"]) - 1, "offsets": len(arrays["offsets"])}
+    found = {kind: header.get(kind, rows[kind] if partial else None) for kind in ("steps", "episodes")}
+    if any(found[kind] != rows[kind] for kind in found):
         raise ValueError(
-            f"it says {header['steps']} steps in {header['episodes']} episodes, expected {rows['steps']} in "
+            f"it says {found['steps']} steps in {found['episodes']} episodes, expected {rows['steps']} in "
             f"{rows['episodes']}"
         )
     for name, entry in entries.items():
-        if entry["shape"][0] != rows[entry["per"]]:
-            raise ValueError(f"it says {entry['shape'][0]} rows of {name}, expected {rows[entry['per']]}")
-    arrays = {name: _map(path, entry, partial) for name, entry in entries.items()}
+        if len(arrays[name]) != rows[entry["per"]]:
+            raise ValueError(f"it says {len(arrays[name])} rows of {name}, expected {rows[entry['per']]}")
+    size = sum(array.nbytes for array in arrays.values())
+    verify = size <= _VERIFY_UP_TO if verify is None else verify
     # Read, not mapped: episodes are copied by these numbers, and nobody is to change them later.
-    offsets = np.array(arrays.pop("offsets"))
+    offsets = arrays["offsets"] = np.array(arrays["offsets"])
     if offsets.dtype != np.int64:
         raise ValueError(f"its offsets are {offsets.dtype}, expected int64")
-    verify = size <= _VERIFY_UP_TO if verify is None else verify
     with FORMAT.reading(path / entries["offsets"]["file"]):
         check_offsets(offsets, rows["steps"])
-    if verify:
-        for name, entry in entries.items():
-            if crc32_of(offsets if name == "offsets" else arrays[name]) != entry["crc32"]:
-                with FORMAT.reading(path / entry["file"]):
-                    raise ValueError(f"{name} does not match its checksum: it was damaged after it was written")
+    for name, entry in entries.items() if verify else ():
+        with FORMAT.reading(path / entry["file"]):
+            if crc32_of(arrays[name]) != entry["crc32"]:
+                raise ValueError(f"{name} does not match its checksum: it was damaged after it was written")
     observations, actions = (
         spaces.from_json(header[kind], spaces.BUDGET + size) for kind in ("observation_space", "action_space")
     )
@@ -302,41 +309,3 @@ def open_folder(
         {name: (entry["dtype"], entry["shape"], entry["crc32"]) for name, entry in entries.items()}
     )
     return data
-
-
-def _check_files(path: Path, entries: Mapping[str, Any], *, exact: bool) -> int:
-    """Check that the files are there with the sizes that a header says, reading none; returns the bytes of all."""
-    total = 0
-    for name, entry in entries.items():
-        if Path(entry["file"]).name != entry["file"]:
-            raise ValueError(f"it names the file {entry['file']!r} outside the store: refused")
-        file = path / entry["file"]
-        dtype, shape = np.dtype(entry["dtype"]), [whole_number(side, high=2**62) for side in entry["shape"]]
-        if dtype.kind not in "biufSUMmc" or entry["per"] not in ("steps", "episodes", "offsets"):
-            raise ValueError(f"it says that {name} holds {dtype} per {entry['per']!r}: refused")
-        if not file.is_file():
-            raise ValueError(f"{file} is missing")
-        size, found = _NPY_HEADER + dtype.itemsize * math.prod(shape), file.stat().st_size
-        if found != size if exact else found < size:
-            raise ValueError(f"{file} has {found:,} bytes, expected {size:,}: it was truncated or overwritten")
-        total += found
-    return total
-
-
-def _map(path: Path, entry: Mapping[str, Any], partial: bool) -> Array:
-    """Map one file after checking that it begins as the header says."""
-    file, dtype, shape = path / entry["file"], np.dtype(entry["dtype"]), tuple(entry["shape"])
-    with file.open("rb") as opened:
-        allowed = [_npy_header(dtype, shape), *([_npy_header(dtype, (0, *shape[1:]))] if partial else [])]
-        if opened.read(_NPY_HEADER) not in allowed:
-            raise ValueError(f"the first bytes of {file} are damaged")
-    if 0 in shape or dtype.itemsize == 0:
-        return np.zeros(shape, dtype)
-    return np.asarray(np.memmap(file, dtype, "r", _NPY_HEADER, shape))
-
-
-def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """An ``.npy`` header (format 1.0) of a fixed length, so that the row count can be patched in place."""
-    text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
-    prefix = np.lib.format.magic(1, 0) + (_NPY_HEADER - 10).to_bytes(2, "little")
-    return prefix + text.encode("latin1").ljust(_NPY_HEADER - 11) + b"\n"

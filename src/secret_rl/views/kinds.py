@@ -1,18 +1,21 @@
 """What a view hides. Every view says what it does to a space, to many rows, and to one observation.
 
-A reward that can be told from the present observation teaches nothing about the past: the paper crops its mazes
-for that reason. A MiniGrid view shows the carried key in the agent's own cell; masking that cell hides it.
+A reward that shows in the present observation teaches nothing about the past: the paper crops its mazes for that
+reason. A MiniGrid view shows the carried key in the agent's own cell; masking that cell hides it.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import lru_cache
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
+from secret_rl.checks import check_integer
 from secret_rl.trajectories.nested import Array, Nest
-from secret_rl.views.parts import as_box, as_dict, check_names, integer, keep, name_of, space_at, value_at
 
 
 @runtime_checkable
@@ -29,8 +32,73 @@ class View(Protocol):
         """What is left of one observation."""
 
 
+class _EntryView:
+    """A view of an observation, or of the entry ``key`` of a ``Dict`` observation."""
+
+    key: str | None
+
+    def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
+        """The space of what is left of an observation; an error where the view does not fit."""
+        if self.key is None:
+            return self._space(observation_space)
+        parts = self._as_dict(observation_space).spaces
+        self._check_names((self.key,), parts)
+        entries = [(name, self._space(part) if name == self.key else part) for name, part in parts.items()]
+        return gym.spaces.Dict(entries)
+
+    def rows(self, nest: Nest, /) -> Any:
+        """(rows, ...) what is left of many observations at once; the given arrays stay as they are."""
+        return self._changed(nest, self._rows)
+
+    def one(self, observation: Any, /) -> Any:
+        """What is left of one observation."""
+        return self._changed(observation, lambda part: self._rows(np.asarray(part)[None])[0])
+
+    def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        raise NotImplementedError
+
+    def _rows(self, rows: Any) -> Any:
+        raise NotImplementedError
+
+    def _changed(self, value: Any, change: Callable[[Any], Any]) -> Any:
+        if self.key is None:
+            return change(value)
+        self._check_names((self.key,), value)
+        return {**value, self.key: change(value[self.key])}
+
+    def _set(self, **fields: Any) -> None:
+        """Store fields in their plain form, so that equal views compare equal and go to JSON."""
+        if self.key is not None and not isinstance(self.key, str):
+            raise TypeError(f"key must name an entry of a Dict observation with a string, got {self.key!r}")
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def _check_names(self, names: Iterable[str], parts: Collection[str]) -> None:
+        for name in names:
+            if name not in parts:
+                raise ValueError(
+                    f"{self} names the entry {name!r}, but the observation has {list(parts)}: use one of them"
+                )
+
+    def _as_box(self, space: gym.Space[Any]) -> gym.spaces.Box:
+        if isinstance(space, gym.spaces.Box):
+            return space
+        remedy = "an entry of another kind can be left out by DropView"
+        if isinstance(space, gym.spaces.Dict):
+            remedy = f"choose an entry with key=, one of {list(space)}"
+        raise TypeError(f"{self} does not fit {space}: expected a Box; {remedy}")
+
+    def _as_dict(self, space: gym.Space[Any]) -> gym.spaces.Dict:
+        if isinstance(space, gym.spaces.Dict):
+            return space
+        raise TypeError(
+            f"{self} does not fit {space}: expected a Dict with named entries; "
+            "hide part of a Box with CropView or MaskView, without key="
+        )
+
+
 @dataclass(frozen=True)
-class CropView:
+class CropView(_EntryView):
     """The middle ``window`` x ``window`` cells of an image, (rows, columns) or (rows, columns, channels).
 
     Cell ``side // 2`` is the middle of a side, the exact centre where the side is odd.
@@ -42,33 +110,15 @@ class CropView:
     """The entry of a ``Dict`` observation to look at; None: the observation itself."""
 
     def __post_init__(self) -> None:
-        keep(self, window=integer("window", self.window), key=name_of("key", self.key))
-        if self.window < 1 or self.window % 2 == 0:
-            raise ValueError(
-                f"window must be a positive odd number, so that the crop has a centre cell, got {self.window}: "
-                f"use {max(self.window - 1, 1)} or {max(self.window + 1, 1)}"
-            )
+        self._set(window=_odd(self.window))
 
-    def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
-        """A ``Box`` of (window, window) or (window, window, channels)."""
-        return space_at(self, self.key, observation_space, self._crop_space)
-
-    def rows(self, nest: Nest, /) -> Nest:
-        """(rows, window, window[, channels])"""
-        return cast(Nest, value_at(self, self.key, nest, self._crop))
-
-    def one(self, observation: Any, /) -> Any:
-        """(window, window[, channels])"""
-        return value_at(self, self.key, observation, lambda part: self._crop(np.asarray(part)[None])[0])
-
-    def _crop_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        box = as_box(self, space)
+    def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        box = self._as_box(space)
         middle = self._middle(box.shape)
         return gym.spaces.Box(box.low[middle], box.high[middle], dtype=box.dtype.type)
 
-    def _crop(self, images: Array) -> Array:
-        # Copied out of the larger rows: whole episodes are gathered fastest from arrays without gaps.
-        return np.ascontiguousarray(images[(slice(None), *self._middle(images.shape[1:]))])
+    def _rows(self, rows: Array) -> Array:
+        return np.ascontiguousarray(rows[(slice(None), *self._middle(rows.shape[1:]))])
 
     def _middle(self, shape: tuple[int, ...]) -> tuple[slice, ...]:
         if len(shape) not in (2, 3):
@@ -82,13 +132,12 @@ class CropView:
                 f"{self} is larger than an image of {shape[0]}x{shape[1]}: "
                 f"use a window of at most {shorter - 1 + shorter % 2}"
             )
-        return tuple(
-            slice(side // 2 - self.window // 2, side // 2 - self.window // 2 + self.window) for side in shape[:2]
-        )
+        starts = (side // 2 - self.window // 2 for side in shape[:2])
+        return tuple(slice(start, start + self.window) for start in starts)
 
 
 @dataclass(frozen=True)
-class MaskView:
+class MaskView(_EntryView):
     """One region of a ``Box`` observation overwritten: ``MaskView(((3, 4), (6, 7)))`` hides one cell of an image."""
 
     region: tuple[tuple[int, int], ...]
@@ -99,22 +148,10 @@ class MaskView:
     """The entry of a ``Dict`` observation to look at; None: the observation itself."""
 
     def __post_init__(self) -> None:
-        keep(self, region=_region(self.region), value=_numbers(self.value), key=name_of("key", self.key))
+        self._set(region=_region(self.region), value=_numbers(self.value))
 
-    def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
-        """The same space, once it is known to hold the region and the value."""
-        return space_at(self, self.key, observation_space, self._check_space)
-
-    def rows(self, nest: Nest, /) -> Nest:
-        """(rows, ...) as given, with the region overwritten in a copy."""
-        return cast(Nest, value_at(self, self.key, nest, self._mask))
-
-    def one(self, observation: Any, /) -> Any:
-        """The observation with the region overwritten in a copy."""
-        return value_at(self, self.key, observation, lambda part: self._mask(np.asarray(part)[None])[0])
-
-    def _check_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        box = as_box(self, space)
+    def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        box = self._as_box(space)
         region = self._slices(box.shape)
         low, high, fill = box.low[region], box.high[region], self._fill(box.dtype, box.shape)
         if not ((low <= fill) & (fill <= high)).all():
@@ -123,15 +160,14 @@ class MaskView:
             )
         return space
 
-    def _mask(self, rows: Array) -> Array:
+    def _rows(self, rows: Array) -> Array:
         masked = np.array(rows)  # in memory, also where the rows are mapped from disk
         masked[(slice(None), *self._slices(rows.shape[1:]))] = self._fill(rows.dtype, rows.shape[1:])
         return masked
 
     def _slices(self, shape: tuple[int, ...]) -> tuple[slice, ...]:
-        if len(self.region) > len(shape) or any(
-            stop > side for (_, stop), side in zip(self.region, shape, strict=False)
-        ):
+        beyond = any(stop > side for (_, stop), side in zip(self.region, shape, strict=False))
+        if len(self.region) > len(shape) or beyond:
             raise ValueError(
                 f"region {self.region} of {self} lies outside an observation of shape {shape}: "
                 f"expected at most {len(shape)} (start, stop) pairs, each with stop at most the length of its axis"
@@ -140,12 +176,12 @@ class MaskView:
 
     def _fill(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         """The value as the numbers of an observation: () or (masked entries of the last axis,)."""
-        fill = np.asarray(self.value)
-        lowest, highest = _limits(dtype)
-        if not ((lowest <= fill) & (fill <= highest) & ((fill == np.floor(fill)) | (dtype.kind == "f"))).all():
+        with np.errstate(all="ignore"):
+            fill = np.asarray(self.value).astype(dtype)
+        if not np.isfinite(fill).all() or (dtype.kind != "f" and (fill != self.value).any()):
             raise ValueError(
-                f"value {self.value} of {self} is not a {dtype}, which the observation is made of: "
-                f"use {'numbers' if dtype.kind == 'f' else 'integers'} from {lowest} to {highest}"
+                f"value {self.value} of {self} is not a {dtype}, which the observation is made of: use "
+                f"{'a smaller number' if dtype.kind == 'f' else 'integers within its range'}"
             )
         if fill.ndim:
             start, stop = self.region[-1] if len(self.region) == len(shape) else (0, shape[-1])
@@ -154,11 +190,11 @@ class MaskView:
                     f"value {self.value} of {self} holds {len(fill)} numbers, but {stop - start} entries of the last "
                     f"axis of {shape} are masked: give one number, or {stop - start}"
                 )
-        return fill.astype(dtype)
+        return fill
 
 
 @dataclass(frozen=True)
-class DropView:
+class DropView(_EntryView):
     """A ``Dict`` observation without some of its entries."""
 
     keys: tuple[str, ...]
@@ -169,37 +205,27 @@ class DropView:
     """The entry of a ``Dict`` observation to look at, itself a ``Dict``; None: the observation itself."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.keys, str) or not isinstance(self.keys, Iterable):
-            raise TypeError(f"keys must be a tuple of strings, got {self.keys!r}: write keys=({self.keys!r},)")
-        keep(
-            self, keys=tuple(name_of("keys", name, optional=False) for name in self.keys), key=name_of("key", self.key)
-        )
+        if isinstance(self.keys, str) or not all(isinstance(name, str) for name in self.keys):
+            raise TypeError(f"keys must be a tuple of strings, got {self.keys!r}: write keys=('image',)")
+        self._set(keys=tuple(self.keys))
         if not isinstance(self.squeeze, bool):
             raise TypeError(f"squeeze must be True or False, got {self.squeeze!r}")
         if not self.keys and not self.squeeze:
             raise ValueError("keys is (), so there is nothing to drop: name at least one entry, or leave the view out")
 
-    def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
-        """A ``Dict`` of the entries that remain, or the space of the only one."""
-        return space_at(self, self.key, observation_space, self._drop_space)
-
-    def rows(self, nest: Nest, /) -> Nest:
-        """The arrays that remain, as they were."""
-        return cast(Nest, value_at(self, self.key, nest, self._drop))
-
     def one(self, observation: Any, /) -> Any:
         """The entries that remain, as they were."""
-        return value_at(self, self.key, observation, self._drop)
+        return self.rows(observation)
 
-    def _drop_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        kept = self._drop(as_dict(self, space).spaces)
+    def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        kept = self._rows(self._as_dict(space).spaces)
         return kept if self.squeeze else gym.spaces.Dict(list(kept.items()))
 
-    def _drop(self, parts: Mapping[str, Any]) -> Any:
-        check_names(self, self.keys, parts)
-        kept = {name: part for name, part in parts.items() if name not in self.keys}
+    def _rows(self, rows: Mapping[str, Any]) -> Any:
+        self._check_names(self.keys, rows)
+        kept = {name: part for name, part in rows.items() if name not in self.keys}
         if not kept:
-            raise ValueError(f"{self} drops every entry of {list(parts)}: leave at least one")
+            raise ValueError(f"{self} drops every entry of {list(rows)}: leave at least one")
         if not self.squeeze:
             return kept
         if len(kept) > 1:
@@ -210,6 +236,93 @@ class DropView:
         return next(iter(kept.values()))
 
 
+@dataclass(frozen=True)
+class CenteredView(_EntryView):
+    """The ``window`` x ``window`` cells around the agent, of an image (rows, columns, channels) that marks its cell.
+
+    In the image, ``channel`` is not 0 in exactly one cell: where the agent is. In the view, where that would say
+    nothing, it shows what lies beyond the edge: 1 there, and 0 inside; all other channels are 0 there. So the full
+    state of Triggers, (agent, trigger, prize), becomes the crop (wall, trigger, prize) that the paper's credit model
+    sees, and one environment serves both: the agent sees the whole, credit a part.
+
+    >>> import secret_rl as srl
+    >>> whole = srl.collect("secret_rl/Triggers-v0", 10, env_options={"window": None})
+    >>> crops = srl.collect("secret_rl/Triggers-v0", 10, env_options={"window": 3})
+    >>> srl.apply_view(whole, CenteredView(3)).equals(crops)
+    True
+    """
+
+    window: int
+    """Side of the view (odd); it may be larger than the image."""
+    channel: int = 0
+    """The channel that marks the cell of the agent."""
+    key: str | None = None
+    """The entry of a ``Dict`` observation to look at; None: the observation itself."""
+
+    def __post_init__(self) -> None:
+        self._set(window=_odd(self.window), channel=check_integer("channel", self.channel, 0))
+
+    def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        box = self._as_box(space)
+        self._check_shape(box.shape)
+        mark_low, mark_high = box.low[..., self.channel], box.high[..., self.channel]
+        if ((mark_low > 0) | (mark_high < 0)).any() or not ((mark_low < 0) | (mark_high > 0)).any():
+            raise ValueError(
+                f"channel {self.channel} of {box} cannot mark one cell for {self}: expected bounds that hold 0 in "
+                "every cell and more in some; choose another channel"
+            )
+        # Every cell of the image may come to lie in every cell of the view, and so may what is beyond its edge.
+        low, high = np.minimum(box.low.min((0, 1)), 0), np.maximum(box.high.max((0, 1)), 0)  # (channels,)
+        low[self.channel], high[self.channel] = 0, 1
+        shape = (self.window, self.window, box.shape[2])
+        return gym.spaces.Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), dtype=box.dtype.type)
+
+    def _rows(self, rows: Array) -> Array:
+        self._check_shape(rows.shape[1:])
+        count, height, width, channels = rows.shape
+        which, cells = (rows[..., self.channel] != 0).reshape(count, height * width).nonzero()
+        if len(which) != count or (which != np.arange(count)).any():
+            marked = np.bincount(which, minlength=count)
+            row = int((marked != 1).argmax())
+            raise ValueError(
+                f"channel {self.channel} marks {marked[row]} cells in row {row}, but {self} needs exactly one, the "
+                "agent's: choose the channel that shows the agent and nothing else"
+            )
+        around, outside = _surroundings(height, width, self.window)
+        beyond = outside[cells]  # (rows, window * window)
+        views: Array = rows.reshape(-1, channels)[around[cells] + (which * (height * width))[:, None]]
+        views[beyond] = 0
+        views[..., self.channel] = beyond
+        return views.reshape(count, self.window, self.window, channels)
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        if len(shape) != 3 or self.channel >= shape[2]:
+            raise ValueError(
+                f"{self} does not fit an observation of shape {shape}: expected (rows, columns, channels) with more "
+                f"than {self.channel} channels"
+            )
+
+
+@lru_cache(maxsize=16)
+def _surroundings(height: int, width: int, window: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(cells, window * window) what cell of an image lies where around each cell, and what lies beyond its edge."""
+    offsets = np.arange(window) - window // 2
+    rows = np.repeat(np.arange(height), width)[:, None, None] + offsets[:, None]  # (cells, window, 1)
+    columns = np.tile(np.arange(width), height)[:, None, None] + offsets  # (cells, 1, window)
+    beyond = (rows < 0) | (rows >= height) | (columns < 0) | (columns >= width)
+    cells = np.where(beyond, 0, rows * width + columns)
+    return cells.reshape(height * width, -1), beyond.reshape(height * width, -1)
+
+
+def _odd(window: Any) -> int:
+    number = check_integer("window", window, 1)
+    if number % 2 == 0:
+        raise ValueError(
+            f"window must be odd, so that it has a centre cell, got {number}: use {number - 1} or {number + 1}"
+        )
+    return number
+
+
 def _region(region: Any) -> tuple[tuple[int, int], ...]:
     lists = isinstance(region, tuple | list) and all(isinstance(pair, tuple | list) for pair in region)
     if not lists or not region or {len(pair) for pair in region} != {2}:
@@ -217,11 +330,8 @@ def _region(region: Any) -> tuple[tuple[int, int], ...]:
             f"region must be a tuple of (start, stop) pairs, one for each axis, got {region!r}: "
             "a region of one axis is written ((start, stop),)"
         )
-    pairs = tuple((integer("start", start), integer("stop", stop)) for start, stop in region)
-    for start, stop in pairs:
-        if not 0 <= start < stop:
-            raise ValueError(f"region {pairs} holds ({start}, {stop}): expected 0 <= start < stop, from the front")
-    return pairs
+    starts = [check_integer("start", start, 0) for start, _ in region]
+    return tuple((start, check_integer("stop", pair[1], start + 1)) for start, pair in zip(starts, region, strict=True))
 
 
 def _numbers(value: Any) -> float | tuple[float, ...]:
@@ -234,8 +344,41 @@ def _numbers(value: Any) -> float | tuple[float, ...]:
     return tuple(plain) if numbers.ndim else plain
 
 
-def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    if dtype.kind == "b":
-        return 0, 1
-    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-    return limits.min, limits.max
+_KINDS: dict[str, Callable[..., View]] = {kind.__name__: kind for kind in (CropView, MaskView, DropView, CenteredView)}
+
+
+def is_own(view: View) -> bool:
+    """Whether a view is one of this library: known to fit its space, and read back by name."""
+    return type(view) in _KINDS.values()
+
+
+def view_to_json(view: View) -> dict[str, Any]:
+    """A JSON description of a view: ``{"kind": "CropView", "window": 3, "key": null}``."""
+    if isinstance(view, type) or not is_dataclass(view):
+        raise TypeError(f"{view!r} has no JSON description: expected a view that is a dataclass of JSON values")
+    try:
+        fields: dict[str, Any] = json.loads(json.dumps(asdict(view)))
+    except TypeError as bad:
+        raise TypeError(f"{view!r} has no JSON description ({bad}): its fields must be JSON values") from bad
+    return {"kind": type(view).__name__, **fields}
+
+
+def view_from_json(data: Mapping[str, Any]) -> View:
+    """The view that ``view_to_json`` described."""
+    fields = dict(data)
+    kind = fields.pop("kind", None)
+    if kind not in _KINDS:
+        raise ValueError(f"unknown kind of view {kind!r}: expected one of {list(_KINDS)}")
+    return _KINDS[kind](**fields)
+
+
+def as_views(views: Any) -> tuple[View, ...]:
+    """One view or several, each given as it is or as its JSON description."""
+    several = [views] if isinstance(views, View | Mapping) or not isinstance(views, Iterable) else list(views)
+    made = [view_from_json(view) if isinstance(view, Mapping) else view for view in several]
+    for view in made:
+        if isinstance(view, type) or not isinstance(view, View):
+            raise TypeError(
+                f"{view!r} is not a view: expected {', '.join(_KINDS)}, or an object with space, rows and one"
+            )
+    return tuple(made)

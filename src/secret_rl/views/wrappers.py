@@ -1,6 +1,7 @@
-"""Views of environments: a Gymnasium wrapper and its vector twin."""
+"""Views of environments, vector environments and stored trajectories."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -9,8 +10,8 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from secret_rl.views.described import as_views, is_own, view_to_json
-from secret_rl.views.kinds import View
+from secret_rl.trajectories import Trajectories
+from secret_rl.views.kinds import View, as_views, is_own, view_to_json
 
 ViewsLike = View | Mapping[str, Any] | Sequence[View | Mapping[str, Any]]
 
@@ -29,7 +30,7 @@ class ViewObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorAr
 
     def __init__(self, env: gym.Env[Any, Any], views: ViewsLike) -> None:
         self.views = as_views(views)
-        # As JSON, so that env.spec.to_json() tells what the views are.
+        # As JSON, so that env.spec.to_json() holds the views.
         RecordConstructorArgs.__init__(self, views=[view_to_json(v) if is_own(v) else v for v in self.views])
         gym.ObservationWrapper.__init__(self, env)
         self.observation_space = _space(self.views, env.observation_space)
@@ -58,12 +59,12 @@ class VectorViewObservation(VectorWrapper[Any, Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environments, and look."""
+        """Reset the environments."""
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type, unused-ignore]
         return self._rows(observations), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step the environments, and look."""
+        """Step the environments."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         if "final_obs" in infos:  # SAME_STEP: what was seen last in the episodes that have just ended
             infos = {**infos, "final_obs": self._final(infos["final_obs"])}
@@ -81,6 +82,41 @@ class VectorViewObservation(VectorWrapper[Any, Any, Any, Any, Any]):
             if observation is not None:
                 viewed[i] = _one(self.views, observation)
         return viewed
+
+
+def apply_view(data: Trajectories, *views: View) -> Trajectories:
+    """The same episodes, seen through ``views`` one after another.
+
+    Only the observations, the final ones and their space change, to what an environment wrapped in
+    ``ViewObservation`` would have given; ``meta["views"]`` describes the views. What is cropped or masked is a copy in
+    memory: for data that does not fit there, give it one of ``data.batches()`` at a time.
+
+    >>> import secret_rl as srl
+    >>> from secret_rl.views import CropView, apply_view
+    >>> data = srl.collect("secret_rl/Triggers-v0", 10, env_options={"window": 7})
+    >>> cropped = apply_view(data, CropView(3))
+    >>> cropped.equals(srl.collect("secret_rl/Triggers-v0", 10, env_options={"window": 3}))
+    True
+    >>> cropped.meta["views"]
+    [{'kind': 'CropView', 'window': 3, 'key': None}]
+    """
+    applied = as_views(views)
+    if not applied:
+        return data
+    space, seen, last_seen = data.observation_space, data.observations, data.final_observations
+    for view in applied:
+        space = view.space(space)
+        seen = view.rows(seen)
+        last_seen = None if last_seen is None else view.rows(last_seen)
+    descriptions: list[dict[str, Any]] = [*data.meta.get("views", []), *map(view_to_json, applied)]
+    return replace(
+        data,
+        observations=seen,
+        final_observations=last_seen,
+        observation_space=space,
+        meta={**data.meta, "views": descriptions},
+        trusted=all(map(is_own, applied)),
+    )
 
 
 def _space(views: Sequence[View], space: gym.Space[Any]) -> gym.Space[Any]:

@@ -1,7 +1,6 @@
 """``collect``: a policy and an environment become trajectories."""
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from functools import partial
@@ -13,18 +12,20 @@ from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
 from secret_rl.files import check_same, whole_number
-from secret_rl.progress import Tick, progress_bar
+from secret_rl.progress import Show, Tick, progress_bar
 from secret_rl.trajectories.building import annotation_names, env_meta
-from secret_rl.trajectories.collection import Collection
-from secret_rl.trajectories.policies import policy_name
-from secret_rl.trajectories.selection import Selection
-from secret_rl.trajectories.sources import CompiledSource, EnvSource, Source, VectorSource
-from secret_rl.trajectories.store import check_target, load
+from secret_rl.trajectories.rollouts import (
+    Blocks,
+    Selection,
+    compiled_blocks,
+    env_blocks,
+    policy_name,
+    vector_blocks,
+)  # fmt: skip
+from secret_rl.trajectories.store import ResumableStore, check_target, load
 from secret_rl.trajectories.types import Trajectories
 
-_DRAWS_PER_EPISODE = 10_000  # before giving up on a success share, unless told otherwise
-_SECONDS_BETWEEN_COMMITS = 5.0
-_COUNTED = ("successes", "drawn")
+_DRAWS_PER_EPISODE = 10_000  # before giving up on a success share, by default
 
 EnvLike = str | gym.Env[Any, Any] | VectorEnv[Any, Any, Any] | Callable[[], gym.Env[Any, Any]]
 
@@ -43,7 +44,7 @@ def collect(
     workers: int = 1,
     out: str | Path | None = None,
     overwrite: bool = False,
-    progress: bool | None = None,
+    progress: Show = None,
 ) -> Trajectories:
     """Play episodes and keep what happened.
 
@@ -58,7 +59,7 @@ def collect(
         seed: Decides everything; each episode has a seed of its own derived from it, kept in
             ``episode_annotations["seed"]``, with which ``env.reset`` gives the same episode again.
         success_share: Keep rolling out until this share of the kept episodes (and of every prefix of them)
-            holds a positive reward. ``meta["drawn"]`` tells how many were rolled out for that.
+            holds a positive reward. ``meta["drawn"]`` counts the episodes rolled out for that.
         env_options: Keyword arguments for ``gymnasium.make`` when ``env`` is an id.
         annotations: Entries of ``info`` to keep for each step; by default those the env declares in
             ``metadata["annotations"]``. ``info["state"]`` is always kept.
@@ -68,7 +69,8 @@ def collect(
         out: Write to this path as episodes come, in bounded memory, and return them memory-mapped. A collection
             that was interrupted goes on where it stopped when called again.
         overwrite: Replace what is at ``out``.
-        progress: Show a progress bar; by default if the terminal is interactive.
+        progress: Show a progress bar, by default if the terminal is interactive; or call a function of (text, done,
+            total).
 
     >>> import secret_rl as srl
     >>> data = srl.collect("secret_rl/Triggers-v0", episodes=1000, success_share=0.25, env_options={"triggers": 1})
@@ -86,7 +88,7 @@ def collect(
         check_target(Path(out), overwrite)
     made, make_env = _resolve(env, dict(env_options or {}))
     try:
-        source = _source(made, make_env, policy, seed, workers, annotations, max_episode_steps)
+        play = _player(made, make_env, policy, seed, workers, annotations, max_episode_steps)
         meta = {
             **env_meta(made),
             "policy": policy_name(policy),
@@ -95,10 +97,15 @@ def collect(
             "episodes": episodes,
         }
         with progress_bar(progress, "episodes") as bar:
-            tick = partial(_show, bar)
-            if out is None:
-                return _in_memory(source, selection, meta, tick)
-            return _on_disk(source, selection, meta, tick, Path(out), overwrite)
+            if out is not None:
+                resumable = play.func is not vector_blocks
+                return _on_disk(play, selection, meta, bar, ResumableStore(Path(out)), resumable, overwrite)
+            parts = []
+            with closing(play(selection)) as blocks:
+                for block in blocks:
+                    parts.append(block)
+                    _show(bar, selection)
+            return Trajectories.concatenate(parts).with_meta(**meta, drawn=selection.drawn)
     finally:
         if made is not env:
             made.close()
@@ -121,7 +128,7 @@ def _resolve(env: EnvLike, options: dict[str, Any]) -> tuple[Any, Callable[[], g
     raise TypeError(f"env must be an id, an environment, or a function that makes one, got {type(env).__name__}")
 
 
-def _source(
+def _player(
     env: Any,
     make_env: Callable[[], gym.Env[Any, Any]] | None,
     policy: Any,
@@ -129,18 +136,19 @@ def _source(
     workers: int,
     annotations: Iterable[str] | None,
     max_episode_steps: int | None,
-) -> Source:
+) -> partial[Blocks]:
+    """How to play: a function of a selection."""
     names = annotation_names(env, annotations)
     plain = isinstance(policy, str) and policy == "random" and annotations is None and max_episode_steps is None
     if plain and _is_bare(env) and hasattr(env.unwrapped, "random_episodes"):
-        return CompiledSource(env, seed, workers)
+        return partial(compiled_blocks, env, seed, workers)
     if isinstance(env, VectorEnv):
         if workers > 1:
             raise ValueError(f"a vector env shares out its own work: use workers=1, got {workers}")
         if max_episode_steps is not None:
             raise ValueError("max_episode_steps does not apply to a vector env: give its sub-envs a TimeLimit")
-        return VectorSource(env, policy, seed, names)
-    return EnvSource(env, make_env, policy, seed, workers, names, max_episode_steps)
+        return partial(vector_blocks, env, policy, seed, names)
+    return partial(env_blocks, env, make_env, policy, seed, workers, names, max_episode_steps)
 
 
 def _is_bare(env: Any) -> bool:
@@ -150,62 +158,49 @@ def _is_bare(env: Any) -> bool:
     return env is env.unwrapped
 
 
-def _in_memory(
-    source: Source, selection: Selection, meta: dict[str, Any], tick: Callable[[Selection], None]
-) -> Trajectories:
-    parts = []
-    with closing(source.blocks(selection)) as blocks:
-        for block in blocks:
-            parts.append(block)
-            tick(selection)
-    return Trajectories.concatenate(parts).with_meta(**meta, drawn=selection.drawn)
-
-
 def _on_disk(
-    source: Source,
+    play: partial[Blocks],
     selection: Selection,
     meta: dict[str, Any],
-    tick: Callable[[Selection], None],
-    out: Path,
+    bar: Tick,
+    store: ResumableStore,
+    resumable: bool,
     overwrite: bool,
 ) -> Trajectories:
-    collection = Collection(out)
+    def state() -> dict[str, Any]:
+        return {"meta": meta, "successes": selection.successes, "drawn": selection.drawn}
+
     try:
         # A tuple comes back from JSON as a list.
-        before, now = collection.progress.get("meta"), json.loads(json.dumps(meta, default=str))
-        if collection.complete and before == now:
-            return load(collection.confirm(), verify=False)
-        if collection.complete and not overwrite:
-            raise FileExistsError(f"{out} exists: choose another name, or pass overwrite=True to replace it")
-        if before is not None and not collection.complete:
-            check_same(collection.folder, "an unfinished collection", before, now)
-        if before is not None and source.resumable and not collection.complete:
-            collection.take_up()
-            selection.kept = collection.episodes
-            with collection.reading():
-                selection.successes, selection.drawn = (whole_number(collection.progress[k]) for k in _COUNTED)
+        before, now = store.progress.get("meta"), json.loads(json.dumps(meta, default=str))
+        if store.complete and before == now:
+            store.confirm()
+            return load(store.path, verify=False)
+        if store.complete and not overwrite:
+            raise FileExistsError(f"{store.path} exists: choose another name, or pass overwrite=True to replace it")
+        if before is not None and not store.complete:
+            check_same(store.folder, "an unfinished collection", before, now)
+        if before is not None and resumable and not store.complete:
+            store.resume()
+            selection.kept = store.episodes
+            with store.reading():
+                selection.successes = whole_number(store.progress["successes"])
+                selection.drawn = whole_number(store.progress["drawn"])
         else:
-            collection.begin()
-        tick(selection)
-        committed = time.monotonic()
-        with closing(source.blocks(selection)) as blocks:
+            store.begin()
+        _show(bar, selection)
+        with closing(play(selection)) as blocks:
             for block in blocks:
-                collection.append(block)
-                tick(selection)
+                store.append(block)
+                _show(bar, selection)
                 # A block may hold only part of a selection: commit when all that was chosen is written.
-                whole = source.resumable and collection.episodes == selection.kept
-                if whole and time.monotonic() - committed >= _SECONDS_BETWEEN_COMMITS:
-                    collection.commit(**_state_of(selection, meta))
-                    committed = time.monotonic()
-        collection.finish({**meta, "drawn": selection.drawn}, _state_of(selection, meta), overwrite)
+                if resumable and store.episodes == selection.kept and store.due():
+                    store.commit(**state())
+        store.finish({**meta, "drawn": selection.drawn}, state(), overwrite)
     except BaseException:
-        collection.stop()
+        store.stop()
         raise
-    return load(out, verify=False)
-
-
-def _state_of(selection: Selection, meta: dict[str, Any]) -> dict[str, Any]:
-    return {"meta": meta, **{name: getattr(selection, name) for name in _COUNTED}}
+    return load(store.path, verify=False)
 
 
 def _show(bar: Tick, selection: Selection) -> None:

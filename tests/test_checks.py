@@ -1,4 +1,4 @@
-"""What comes from a file steers no terminal: neither escape sequences nor text that cannot be encoded."""
+"""What comes from users is a whole number, and what comes from a file steers no terminal."""
 
 import io
 import json
@@ -10,27 +10,38 @@ import numpy as np
 import pytest
 
 import secret_rl as srl
+from secret_rl.checks import check_integer, printable
 from secret_rl.progress import progress_bar
-from secret_rl.text import printable
 
 EVIL = "\x1b]0;evil\x07 \x9b31m \u202e \x7f \r \ud800"
 STORED = EVIL.rstrip("\ud800")  # which no file of ours can hold
 MAIN = "import sys; from secret_rl.cli import main; sys.exit(main())"
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "said"),
+    [
+        (0, ValueError, "count must be an integer of at least 1, got 0"),
+        (2.0, TypeError, "count must be an integer of at least 1, got 2.0"),
+        (True, TypeError, "got True"),
+        ("3", TypeError, "got '3'"),
+    ],
+)
+def test_what_is_no_whole_number_in_range_is_named(value, error, said):
+    with pytest.raises(error, match=said):
+        check_integer("count", value, 1)
+    with pytest.raises(ValueError, match="count must be an integer from 1 to 4, got"):
+        check_integer("count", np.int8(5), 1, 4)
+    assert type(check_integer("count", np.int8(4), 1, 4)) is int
+
+
 def test_only_what_steers_or_cannot_be_encoded_is_replaced():
-    assert printable("plain\ttext\nin lines") == "plain\ttext\nin lines"
-    letters = "äß 日本語 \N{NO-BREAK SPACE} 👩\N{ZERO WIDTH JOINER}🔬"
+    letters = "plain\ttext\nin lines äß 日本語 \N{NO-BREAK SPACE} 👩\N{ZERO WIDTH JOINER}🔬"
     assert printable(letters) == letters
     assert printable(EVIL) == "�]0;evil� �31m � � � �"
-    for number in [
-        *range(32),
-        *range(0x7F, 0xA0),
-        *range(0xD800, 0xE000),
-        *range(0x202A, 0x202F),
-        *range(0x2066, 0x206A),
-    ]:
-        assert printable(f"a{chr(number)}b") == (f"a{chr(number)}b" if chr(number) in "\n\t" else "a�b")
+    unsafe = [range(32), range(0x7F, 0xA0), range(0xD800, 0xE000), range(0x202A, 0x202F), range(0x2066, 0x206A)]
+    for letter in (chr(number) for numbers in unsafe for number in numbers):
+        assert printable(f"a{letter}b") == (f"a{letter}b" if letter in "\n\t" else "a�b")
 
 
 @pytest.fixture
@@ -116,8 +127,7 @@ def test_a_progress_bar_shows_what_is_going_on_so_too(monkeypatch):
 
 def test_trajectories_name_their_environment_so_too(stored):
     data = srl.Trajectories.load(stored)
-    assert_tame(repr(data).encode())
-    assert_tame(str(data.summary()).encode())
-    assert_tame(repr(data.summary()).encode())
+    for text in (repr(data), str(data.summary()), repr(data.summary())):
+        assert_tame(text.encode())
     assert data.summary().drawn is None, "no number"
     assert "�]0;evil�" in repr(data)

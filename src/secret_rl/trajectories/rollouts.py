@@ -1,0 +1,397 @@
+"""Playing episodes: compiled rollouts, an environment (in this process or several), or a vector env.
+
+Each kind yields blocks of kept episodes in the order in which they were drawn. Draw ``i`` depends on the seed and ``i``
+alone (but for vector envs, which keep their own time), so the size of the blocks, the number of workers and an
+interruption in between change nothing.
+"""
+
+import inspect
+import math
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from secret_rl.processes import WorkerPool, worker_pool
+from secret_rl.seeding import episode_seeds, first_vector_seed, policy_seed
+from secret_rl.trajectories.building import EpisodeBuilder, pack
+from secret_rl.trajectories.nested import map_arrays, named_arrays
+from secret_rl.trajectories.types import Trajectories
+
+Blocks = Generator[Trajectories, None, None]
+
+_BLOCK_BYTES = 16 << 20
+_SCAN = 1 << 16  # compiled episodes whose outcomes are looked at together
+_EPISODES_PER_TASK = 4  # fewer where they are long or show pictures, so that a task stays below _BLOCK_BYTES
+_TASKS_PER_WORKER = 2  # one to play and one to wait for it
+
+
+class TooFewSuccessesError(RuntimeError):
+    """The share of successful episodes asked for was not found within the draws allowed."""
+
+
+@dataclass
+class Selection:
+    """Decides episode by episode, in the order they are drawn, until enough are kept.
+
+    Without a share every episode is kept. With one, a successful episode is always kept and a failed one only
+    while the share of successes among the kept stays at or above it: so every prefix of the kept episodes holds
+    the share too, and nothing depends on how draws are grouped into blocks.
+    """
+
+    episodes: int
+    success_share: float | None = None
+    max_draws: int | None = None
+    kept: int = 0
+    successes: int = 0
+    drawn: int = 0
+    """Draws up to the last one kept, once ``complete``; all draws before that."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ValueError(f"episodes must be at least 1, got {self.episodes}")
+        if self.success_share is not None and not 0 < self.success_share <= 1:
+            raise ValueError(
+                f"success_share must lie in (0, 1], got {self.success_share}: it is the share of the episodes kept "
+                "that hold a positive reward; None keeps every episode"
+            )
+
+    @property
+    def complete(self) -> bool:
+        """Whether all episodes asked for are kept."""
+        return self.kept >= self.episodes
+
+    def choose(self, successful: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The positions, in a block of draws, of the episodes to keep."""
+        if self.success_share is None:
+            chosen = np.arange(min(len(successful), self.episodes - self.kept))
+        else:
+            chosen = self._with_share(successful, self.success_share)
+        self.kept += len(chosen)
+        self.successes += int(np.count_nonzero(successful[chosen]))
+        self.drawn += int(chosen[-1]) + 1 if self.complete else len(successful)
+        if self.max_draws is not None and self.drawn >= self.max_draws and not self.complete:
+            raise TooFewSuccessesError(
+                f"{self.drawn:,} episodes were rolled out and {self.successes:,} of those kept hold a positive "
+                f"reward, too few for {self.episodes:,} episodes with success_share={self.success_share}: lower the "
+                "share, collect with a policy that succeeds more often, or raise max_draws"
+            )
+        return chosen
+
+    def _with_share(self, successful: NDArray[np.bool_], share: float) -> NDArray[np.int64]:
+        chosen: list[int] = []
+        successes, following = self.successes, 0
+        for hit in [*np.flatnonzero(successful).tolist(), len(successful)]:
+            # failures between two successes: as many as the share allows
+            left = self.episodes - self.kept - len(chosen)
+            allowed = math.floor(successes / share + 1e-9) - self.kept - len(chosen)
+            failures = max(0, min(allowed, hit - following, left))
+            chosen += range(following, following + failures)
+            if failures < left and hit < len(successful):
+                chosen.append(hit)
+                successes += 1
+            following = hit + 1
+        return np.array(chosen, np.int64)
+
+
+class Policy:
+    """Anything that may be given as a policy: ``begin`` at the start of each episode, then ``act``.
+
+    The seed of ``begin`` is the policy's own, not the environment's. A Stable-Baselines3 model draws its random numbers
+    from the global generators: they are seeded at each episode, so that an episode does not depend on those before it.
+    """
+
+    def __init__(self, policy: Any, env: Any) -> None:
+        if _class_of(policy) is not None:
+            policy = policy(env)
+        if isinstance(policy, str) and policy != "random":
+            raise ValueError(f'policy must be "random", a callable or a Stable-Baselines3 model, got {policy!r}')
+        if not (isinstance(policy, str) or hasattr(policy, "predict") or callable(policy)):
+            raise TypeError(
+                'policy must be "random", a callable or an object with predict(observation), got '
+                f"{type(policy).__name__}"
+            )
+        self._policy, self._space = policy, env.action_space
+        self._random, self._predicts = isinstance(policy, str), hasattr(policy, "predict")
+        self._takes_rng = callable(policy) and _positional_parameters(policy) >= 2
+        self._rng = np.random.default_rng(0)
+        self._memory: Any = None  # of recurrent models
+        self._starting = True
+
+    def begin(self, seed: int) -> None:
+        """An episode starts."""
+        self._memory, self._starting = None, True
+        self._rng = np.random.default_rng(seed)
+        if self._random:
+            self._space.seed(seed)
+        elif self._predicts:
+            if hasattr(self._policy, "set_random_seed"):
+                self._policy.set_random_seed(seed % 2**32)
+        elif hasattr(self._policy, "begin"):
+            self._policy.begin(seed)
+
+    def act(self, observation: Any) -> Any:
+        """The action to take."""
+        if self._random:
+            return self._space.sample()
+        if self._predicts:
+            action, self._memory = self._policy.predict(
+                observation, state=self._memory, episode_start=np.array([self._starting]), deterministic=False
+            )
+            self._starting = False
+            return action
+        return self._policy(observation, self._rng) if self._takes_rng else self._policy(observation)
+
+
+def policy_name(policy: Any) -> str:
+    """What ``meta`` says of a policy; the arguments of a ``functools.partial`` are part of it."""
+    if isinstance(policy, str):
+        return policy
+    made = _class_of(policy)
+    if made is None:
+        return type(policy).__name__
+    options = policy.keywords if isinstance(policy, partial) else {}
+    return made.__name__ + (f"({', '.join(f'{k}={v!r}' for k, v in options.items())})" if options else "")
+
+
+def _class_of(policy: Any) -> type | None:
+    """The class that a policy stands for, to be made with an environment; None if it is made already."""
+    made = policy.func if isinstance(policy, partial) else policy
+    return made if isinstance(made, type) else None
+
+
+def _positional_parameters(function: Callable[..., Any]) -> int:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters)
+
+
+class CompiledEpisodes(Protocol):
+    """What an environment's ``random_episodes()`` gives when it can play at compiled speed."""
+
+    bytes_per_episode: int
+
+    def outcomes(self, seeds: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Whether the episode of each seed holds a positive reward."""
+
+    def record(self, seeds: NDArray[np.uint64]) -> dict[str, Any]:
+        """The episodes of the seeds, by the field names of ``Trajectories``."""
+
+
+def compiled_blocks(env: Any, seed: int, workers: int, selection: Selection) -> Blocks:
+    """Random play of an environment that offers ``random_episodes()``.
+
+    Outcomes come first where a share is asked for, and only what is kept is written down.
+    """
+    episodes: CompiledEpisodes = env.unwrapped.random_episodes()
+    single = "single_" if isinstance(env, VectorEnv) else ""
+    spaces = {kind: getattr(env, single + kind) for kind in ("observation_space", "action_space")}
+    size = int(np.clip(_BLOCK_BYTES // episodes.bytes_per_episode, 1, 4096))
+
+    def record(seeds: NDArray[np.uint64]) -> Trajectories:
+        return Trajectories(**episodes.record(seeds), **spaces, episode_annotations={"seed": seeds}, trusted=True)
+
+    with ThreadPoolExecutor(workers) as pool:
+        while not selection.complete:
+            if selection.success_share is None:
+                count = min(selection.episodes - selection.kept, size * workers)
+                seeds = episode_seeds(seed, selection.drawn, count)
+                outcomes = np.zeros(count, np.bool_)
+            else:
+                seeds = episode_seeds(seed, selection.drawn, _SCAN * workers)
+                outcomes = np.concatenate(list(pool.map(episodes.outcomes, np.array_split(seeds, workers))))
+            kept = seeds[selection.choose(outcomes)]
+            parts = [kept[i : i + size] for i in range(0, len(kept), size)]
+            for i in range(0, len(parts), workers):  # as many in memory at a time as are worked on
+                yield from pool.map(record, parts[i : i + workers])
+
+
+class _Roller:
+    """Plays whole episodes in one environment."""
+
+    def __init__(
+        self, env: gym.Env[Any, Any], policy: Any, annotations: tuple[str, ...], max_episode_steps: int | None
+    ) -> None:
+        self._env, self._policy = env, Policy(policy, env)
+        self._annotations, self._limit = annotations, max_episode_steps
+
+    def __call__(self, seeds: list[int]) -> list[dict[str, Any]]:
+        return [self._roll(seed) for seed in seeds]
+
+    def _roll(self, seed: int) -> dict[str, Any]:
+        observation, info = self._env.reset(seed=seed)
+        self._policy.begin(policy_seed(seed))
+        episode = EpisodeBuilder(observation, info, self._annotations, seed)
+        while not episode.over:
+            action = self._policy.act(observation)
+            observation, reward, terminated, truncated, info = self._env.step(action)
+            truncated = truncated or (not terminated and len(episode) + 1 == self._limit)
+            episode.step(action, observation, float(reward), terminated, truncated, info)
+        return episode.finish(self._env.observation_space, self._env.action_space)
+
+
+def env_blocks(
+    env: gym.Env[Any, Any],
+    make_env: Callable[[], gym.Env[Any, Any]] | None,
+    policy: Any,
+    seed: int,
+    workers: int,
+    annotations: tuple[str, ...],
+    max_episode_steps: int | None,
+    selection: Selection,
+) -> Blocks:
+    """Any Gymnasium environment, one reset with its own seed per episode, in one or several processes."""
+    roller = _Roller(env, policy, annotations, max_episode_steps)
+    if selection.complete:  # an interrupted collection that lacked its last touch only
+        return
+    recipe = (make_env, policy, annotations, max_episode_steps)
+    try:
+        with _worker_pool(workers, recipe) if workers > 1 else nullcontext() as pool:
+            for episodes in _rolled(roller, pool, seed, workers, selection):
+                kept = selection.choose(_successes(episodes))
+                if len(kept):
+                    yield pack([episodes[i] for i in kept], env.observation_space, env.action_space, {})
+                if selection.complete:
+                    return
+    except BrokenProcessPool as broken:
+        raise RuntimeError(
+            f"a worker process died ({workers} were asked for). Workers import the main script: put "
+            'the call under if __name__ == "__main__":, or use workers=1 to see the error itself'
+        ) from broken
+
+
+def _rolled(
+    roller: _Roller, pool: Executor | None, seed: int, workers: int, selection: Selection
+) -> Iterator[list[dict[str, Any]]]:
+    """Draws in their order, a task at a time; so many are under way at once that memory is bounded."""
+    drawn, count = selection.drawn, 1  # the first ones show how large they are
+    last = 2**63 if selection.success_share is not None else drawn + selection.episodes - selection.kept
+    under_way: deque[Callable[[], list[dict[str, Any]]]] = deque()
+    while drawn < last or under_way:
+        while drawn < last and len(under_way) < (_TASKS_PER_WORKER * workers if pool else 1):
+            seeds = episode_seeds(seed, drawn, min(count, last - drawn)).tolist()
+            under_way.append(pool.submit(_roll_in_worker, seeds).result if pool else partial(roller, seeds))
+            drawn += len(seeds)
+        episodes = under_way.popleft()()
+        size = sum(array.nbytes for episode in episodes for _, array in named_arrays("", episode["observations"]))
+        count = int(np.clip(_BLOCK_BYTES * len(episodes) // max(size, 1), 1, _EPISODES_PER_TASK))
+        yield episodes
+
+
+def _worker_pool(workers: int, recipe: tuple[Any, ...]) -> WorkerPool:
+    if recipe[0] is None:
+        raise ValueError(
+            f"workers={workers} needs an environment that can be made again in each of them: "
+            "give an id, a function that makes it, or an env from gymnasium.make"
+        )
+    try:
+        pickled = cloudpickle.dumps(recipe)
+    except Exception as refused:
+        raise ValueError(
+            f"the environment or policy cannot be sent to {workers} workers ({refused}): use workers=1"
+        ) from refused
+    return worker_pool(workers, _start_worker, pickled)
+
+
+_worker_roller: _Roller | None = None
+
+
+def _start_worker(recipe: bytes) -> None:
+    global _worker_roller
+    make_env, *settings = cloudpickle.loads(recipe)
+    _worker_roller = _Roller(make_env(), *settings)
+
+
+def _roll_in_worker(seeds: list[int]) -> list[dict[str, Any]]:
+    assert _worker_roller is not None
+    return _worker_roller(seeds)
+
+
+def vector_blocks(
+    envs: VectorEnv[Any, Any, Any], policy: Any, seed: int, annotations: tuple[str, ...], selection: Selection
+) -> Blocks:
+    """A vector env in its own time: episodes in the order (round, sub-env).
+
+    Every sub-env gives the same number of episodes, whatever their lengths: the first to finish would otherwise crowd
+    out long episodes.
+    """
+    waiting: list[deque[dict[str, Any]]] = [deque() for _ in range(envs.num_envs)]
+    following = 0
+    for i, episode in _play_vector(envs, policy, seed, annotations):
+        waiting[i].append(episode)
+        ready = []
+        while waiting[following]:
+            ready.append(waiting[following].popleft())
+            following = (following + 1) % envs.num_envs
+        if ready:
+            kept = selection.choose(_successes(ready))
+            if len(kept):
+                yield pack([ready[k] for k in kept], envs.single_observation_space, envs.single_action_space, {})
+        if selection.complete:
+            return
+
+
+def _play_vector(
+    envs: VectorEnv[Any, Any, Any], policy: Any, seed: int, annotations: tuple[str, ...]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Step for ever, giving each episode as it ends."""
+    mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    player, first = Policy(policy, envs), first_vector_seed(seed)
+    observations, infos = envs.reset(seed=first)
+    player.begin(policy_seed(first))
+
+    def begun(i: int) -> EpisodeBuilder:
+        return EpisodeBuilder(_row(observations, i), _row_info(infos, i), annotations)
+
+    current: list[EpisodeBuilder | None] = [begun(i) for i in range(envs.num_envs)]
+    while True:
+        actions = player.act(observations)
+        observations, rewards, terminated, truncated, infos = envs.step(actions)
+        over = terminated | truncated
+        for i, episode in enumerate(current):
+            if episode is None:  # NEXT_STEP: this step was the reset
+                current[i] = begun(i)
+                continue
+            seen, info = _row(observations, i), _row_info(infos, i)
+            if over[i] and mode is AutoresetMode.SAME_STEP:
+                seen, info = infos["final_obs"][i], _row_info(infos["final_info"], i)
+            episode.step(_row(actions, i), seen, rewards[i], terminated[i], truncated[i], info)
+            if over[i]:
+                yield i, episode.finish(envs.single_observation_space, envs.single_action_space)
+                current[i] = begun(i) if mode is AutoresetMode.SAME_STEP else None
+        if mode is AutoresetMode.DISABLED and over.any():
+            observations, infos = envs.reset(options={"reset_mask": over})
+            for i in np.flatnonzero(over).tolist():
+                current[i] = begun(i)
+
+
+def _successes(episodes: list[dict[str, Any]]) -> NDArray[np.bool_]:
+    return np.array([bool((episode["rewards"] > 0).any()) for episode in episodes], np.bool_)
+
+
+def _row(nest: Any, i: int) -> Any:
+    return map_arrays(lambda array: array[i], nest)
+
+
+def _row_info(infos: dict[str, Any], i: int) -> dict[str, Any]:
+    """The info of one sub-env out of a vector env's."""
+    return {
+        key: (_row_info(value, i) if isinstance(value, dict) else value[i])
+        for key, value in infos.items()
+        if not key.startswith("_")
+        and key not in ("final_obs", "final_info")
+        and infos.get(f"_{key}", (True,) * (i + 1))[i]
+    }
