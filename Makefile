@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH_BIN := $(VENV)-bench/bin
-SETUP := pyproject.toml constraints.txt
+CONSTRAINTS ?= constraints.txt
+SETUP := pyproject.toml $(CONSTRAINTS)
 RUFF_PATHS := src tests benchmarks paper examples docs
 
-.PHONY: demo test test-readme test-gpu attack lint docs docs-serve bench soak chromium explorers paper-quick clean clean-kernels help
+.PHONY: demo check test test-fast test-readme test-gpu attack lint docs docs-serve bench soak chromium explorers paper-quick clean clean-kernels help
 
 export NO_MKDOCS_2_WARNING := 1  # the theme announces its successor where warnings would be
 
@@ -15,6 +16,11 @@ help:  ## list the targets
 
 demo: $(VENV)/ready  ## set up and run the main job
 	$(BIN)/secret-rl demo
+
+check: lint test-fast  ## lint and run the fast tests: two minutes on two cores
+
+test-fast: $(VENV)/ready  ## every test that is not marked slow
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
 
 test: lint chromium  ## set up, lint and run every test
 	$(BIN)/pytest -n 2 --dist loadgroup
@@ -61,7 +67,7 @@ paper-quick: $(VENV)/ready  ## the paper's results at a small size
 
 $(VENV)/ready: $(SETUP)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -q -c $(CONSTRAINTS) -e '.[dev]'
 	touch $@
 
 $(VENV)-bench/ready: pyproject.toml benchmarks/constraints.txt

@@ -19,19 +19,18 @@ settings.register_profile("long", settings.get_profile("default"), max_examples=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-_LONG = (
-    "test_readme.py",
-    "test_docs_code.py",
-    "test_attack.py",
-    "test_cli.py",
-    "test_cli_manners.py",
-    "test_deep_runs.py",
-)
+_SLOW_FILES = ("test_readme.py", "test_docs_code.py", "test_examples.py", "test_site.py", "test_attack.py")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items):
-    """Tests that take long come first, so that no process is left with one of them at the end."""
-    items.sort(key=lambda item: item.path.name not in _LONG)
+    """Texts, examples and attacks run programs: all of that is slow. Files with slow tests come first, so that no
+    process is left with one of them at the end."""
+    for item in items:
+        if item.path.name in _SLOW_FILES:
+            item.add_marker(pytest.mark.slow)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture

@@ -97,13 +97,13 @@ def test_errors_and_words_of_the_command_line_are_shown_so_too(tmp_path):
 WARNING = f"""
 import sys, warnings
 import gymnasium as gym
-import secret_rl.cli
+import secret_rl.cli.data
 
 def run(_):
     warnings.warn("of a file: " + {EVIL!a}, UserWarning, stacklevel=1)
     gym.logger.warn("of Gymnasium")
 
-secret_rl.cli.Info.run = run
+secret_rl.cli.data.Info.run = run
 sys.exit(secret_rl.cli.main(["info", "x"]))
 """
 

@@ -91,8 +91,7 @@ def readers(inputs: Inputs) -> list[Reader]:
     def make_curves(folder: Path) -> None:
         rng = np.random.default_rng(0)
         returns = {"none": rng.random((2, 3, 8)), "pending": rng.random((2, 3, 8))}
-        lengths = {name: np.full((2, 3, 8), 4) for name in returns}
-        LearningCurves(returns, lengths, optimal=1.0).save(folder / "curves.safetensors")
+        LearningCurves(returns, optimal=1.0).save(folder / "curves.safetensors")
 
     def make_deep_curve(folder: Path) -> None:
         rng, per_episode = np.random.default_rng(0), np.arange(5)

@@ -1,4 +1,4 @@
-"""The table of conditions beside a baseline: the numbers of the single functions, told so that they can be read."""
+"""The table of conditions beside a baseline: the numbers of the single functions, as text, Markdown and JSON."""
 
 import json
 
@@ -7,6 +7,7 @@ import pytest
 
 from secret_rl.evaluation import (
     Bootstrap,
+    Comparison,
     LearningCurves,
     area_under_curve,
     compare,
@@ -26,17 +27,17 @@ QUICK = Bootstrap(draws=300, seed=1)
 
 
 def curves(**how):
-    """Learners of three speeds on mazes of different worth; no luck for the one that learns nothing."""
+    """Learners of three speeds on mazes with different optimal returns, and one that learns nothing."""
     rng = np.random.default_rng(0)
-    worth = rng.uniform(0.4, 1.0, (MAZES, 1, 1))
+    optimal = rng.uniform(0.4, 1.0, (MAZES, 1, 1))
     time = np.arange(EPISODES)
     speeds = {"value": 20.0, "none": 60.0, "pending": 8.0}
     returns = {
-        name: worth * (1 - np.exp(-time / speed)) + rng.normal(0, 0.05, (MAZES, SEEDS, EPISODES))
+        name: optimal * (1 - np.exp(-time / speed)) + rng.normal(0, 0.05, (MAZES, SEEDS, EPISODES))
         for name, speed in speeds.items()
     }
     returns["paper"] = np.zeros((MAZES, SEEDS, EPISODES))
-    return LearningCurves(returns, optimal=worth.ravel(), **how)
+    return LearningCurves(returns, optimal=optimal.ravel(), **how)
 
 
 def assert_estimate(one, other):
@@ -74,42 +75,33 @@ def test_another_baseline_turns_the_table_around():
     assert "ratio to pending" in str(back)
 
 
-def test_collecting_and_steps_are_counted():
-    lengths = {name: np.full((MAZES, SEEDS, EPISODES), 6 + i) for i, name in enumerate(curves())}
-    data = curves(lengths=lengths, collected={"value": 100, "pending": 0}, collected_steps={"value": 4_000})
-    table = compare(data, fraction=0.8, window=5, bootstrap=QUICK)
-    value, pending = table["value"], table["pending"]
-    assert value.total_episodes == value.episodes_to_threshold + 100
-    assert value.steps_to_threshold == 6 * value.episodes_to_threshold
-    assert value.total_steps == value.steps_to_threshold + 4_000
-    assert (pending.total_episodes, pending.total_steps) == (pending.episodes_to_threshold, pending.steps_to_threshold)
+def test_collected_trajectories_are_counted():
+    table = compare(curves(collected={"value": 100}), fraction=0.8, window=5, bootstrap=QUICK)
+    assert table["value"].total_episodes == table["value"].episodes_to_threshold + 100
+    assert table["pending"].total_episodes == table["pending"].episodes_to_threshold
     assert "with those collected" in str(table)
     assert "with those collected" not in str(compare(curves(), fraction=0.8, bootstrap=QUICK))
 
 
-def test_without_a_threshold_no_time_is_told():
-    table = compare(curves(), bootstrap=QUICK)
-    row = table["pending"]
-    assert (row.share_reached, row.episodes_to_threshold, row.total_episodes, row.total_steps) == (None,) * 4
-    assert table.threshold is None
-    assert "threshold" not in str(table).lower() and "reached" not in table.to_markdown()
-
-
-def test_the_table_in_words():
+def test_the_table_as_text():
     table = compare(curves(), fraction=0.8, window=5, bootstrap=QUICK)
     lines = str(table).splitlines()
     assert [line.split()[0] for line in lines[2:6]] == ["value", "none", "pending", "paper"]
-    assert len({line.index("[") for line in lines[2:6]}) == 1  # columns stand below each other
+    assert len({line.index("[") for line in lines[2:6]}) == 1  # columns are aligned
     assert f"{table['pending'].area:.3f}" in lines[4] and f"{table['pending'].ratio:.2f}" in lines[4]
     assert "not reached" in lines[5] and "0%" in lines[5]
     assert not any(line.endswith(" ") for line in lines)
     assert "8 mazes x 3 seeds x 80 episodes" in lines[7]
     assert "95% bootstrap intervals over mazes and seeds (300 draws)" in lines[8]
     assert "80% of the optimal return in the mean over 5 episodes" in lines[9]
-    assert "a return of 0.3 in the mean over 1 episode;" in str(
-        compare(curves(), threshold=0.3, window=1, bootstrap=QUICK)
-    )
-    assert "a return set for each maze" in str(compare(curves(), threshold=[0.3] * MAZES, bootstrap=QUICK))
+    for threshold, words in {
+        0.3: "a return of 0.3 in the mean over 1 episode;",
+        (0.3,) * 8: "a return set for each",
+    }.items():
+        assert words in str(compare(curves(), threshold=threshold, window=1, bootstrap=QUICK))
+    bare = compare(curves(), bootstrap=QUICK, unit="evaluations")
+    assert (bare.threshold, bare["pending"].share_reached, bare["pending"].total_episodes) == (None, None, None)
+    assert "reached" not in str(bare) and "80 evaluations" in str(bare)
 
 
 def test_the_table_in_markdown():
@@ -117,42 +109,30 @@ def test_the_table_in_markdown():
     lines = compare(data, threshold=0.5, bootstrap=QUICK).to_markdown().splitlines()
     assert lines[0].startswith("| condition | mean return | IQM | ratio to none | P(improvement) | reached |")
     assert set(lines[1]) == set("| -")
-    cells = [line.replace("\\|", "").count("|") for line in lines[:4]]
-    assert len(set(cells)) == 1
+    assert len({line.replace("\\|", "").count("|") for line in lines[:4]}) == 1
     assert lines[3].startswith("| a\\|b | ")
 
 
 def test_the_table_as_json():
-    data = curves()
-    table = compare(data, "paper", fraction=0.8, bootstrap=QUICK)  # a baseline of 0: no ratio
-    told = json.loads(json.dumps(table.to_json(), allow_nan=False))
-    assert told["baseline"] == "paper" and told["bootstrap"]["seed"] == 1
-    assert (told["mazes"], told["seeds"], told["episodes"]) == (MAZES, SEEDS, EPISODES)
-    assert told["conditions"]["pending"]["area"]["value"] == table["pending"].area.value
-    assert told["conditions"]["pending"]["ratio"] == {"value": None, "low": None, "high": None}
-    assert told["conditions"]["paper"]["ratio"] is None
-    assert told["conditions"]["paper"]["episodes_to_threshold"] is None
-    assert "undefined" in str(table)
-    assert table["pending"].difference.low > 0  # which is told all the same
-
-
-def test_a_single_maze_needs_another_question():
-    one = LearningCurves({name: curves()[name][:1] for name in curves()})
-    with pytest.raises(ValueError, match="1 maze cannot say how mazes differ"):
-        compare(one)
-    table = compare(one, bootstrap=Bootstrap("seeds", draws=100))
-    assert "over seeds within mazes" in str(table)
+    table = compare(curves(), "paper", fraction=0.8, bootstrap=QUICK)  # a baseline of 0: no ratio
+    content = json.loads(json.dumps(table.to_json(), allow_nan=False))
+    assert content["baseline"] == "paper" and content["bootstrap"]["seed"] == 1
+    assert (content["mazes"], content["seeds"], content["episodes"]) == (MAZES, SEEDS, EPISODES)
+    assert content["conditions"]["pending"]["area"]["value"] == table["pending"].area.value
+    assert content["conditions"]["pending"]["ratio"] == {"value": None, "low": None, "high": None}
+    assert content["conditions"]["paper"]["ratio"] is None
+    assert "undefined" in str(table) and table["pending"].difference.low > 0
+    assert str(Comparison.from_json(content)) == str(table)
 
 
 def test_bad_questions_are_refused():
     with pytest.raises(ValueError, match=r"no condition 'nothing' to compare with: pass baseline=, one of .*'none'"):
         compare(curves(), "nothing")
-    bare = LearningCurves({"none": np.zeros((2, 2, 20))})
-    with pytest.raises(ValueError, match="fraction=0.9 of what. Pass optimal="):
-        compare(bare, fraction=0.9, bootstrap=QUICK)
     with pytest.raises(ValueError, match="both threshold=1.0 and fraction=0.9 are set"):
         compare(curves(), threshold=1.0, fraction=0.9, bootstrap=QUICK)
-    with pytest.raises(ValueError, match=r"window must lie in \[1, 20\]"):
-        compare(bare, threshold=1.0, window=21, bootstrap=QUICK)
     with pytest.raises(KeyError, match="no condition 'other': compared were 'value', 'none'"):
         compare(curves(), bootstrap=QUICK)["other"]
+    one = LearningCurves({name: curves()[name][:1] for name in curves()})
+    with pytest.raises(ValueError, match="1 maze cannot say how mazes differ"):
+        compare(one)
+    assert "over seeds within mazes" in str(compare(one, bootstrap=Bootstrap("seeds", draws=100)))

@@ -62,26 +62,12 @@ def test_every_draw_is_what_a_slow_loop_makes_of_it(values, scheme, seed):
 @given(PAIRS)
 def test_the_probability_of_improvement_is_that_of_a_slow_loop(pair):
     mine, theirs = pair
-    points = 0.0
-    for maze, seed in np.ndindex(mine.shape):
-        if mine[maze, seed] > theirs[maze, seed]:
-            points += 1
-        elif mine[maze, seed] == theirs[maze, seed]:
-            points += 0.5
+    points = sum(1.0 if a > b else 0.5 if a == b else 0.0 for a, b in zip(mine.flat, theirs.flat, strict=True))
     forth, back = probability_of_improvement(mine, theirs, QUICK), probability_of_improvement(theirs, mine, QUICK)
     assert forth.value == pytest.approx(points / mine.size)
     assert 0 <= forth.low <= forth.value + 1e-12 and forth.value <= forth.high + 1e-12 <= 1 + 1e-9
     # Turned around, everything is turned around: ties are worth one half to both.
     assert (back.value, back.low, back.high) == pytest.approx((1 - forth.value, 1 - forth.high, 1 - forth.low))
-
-
-def test_pairs_are_of_the_same_maze_and_the_same_seed():
-    theirs = np.arange(12.0).reshape(4, 3)
-    assert probability_of_improvement(theirs + 0.1, theirs, QUICK).value == 1
-    assert probability_of_improvement(theirs, theirs, QUICK).value == 0.5
-    assert difference(theirs + 0.1, theirs, QUICK).value == pytest.approx(0.1)
-    shuffled = theirs[::-1]
-    assert probability_of_improvement(shuffled + 0.1, theirs, QUICK).value == 0.5  # two mazes up, two down
 
 
 # Draws
@@ -119,37 +105,25 @@ def test_blocks_make_no_difference(scheme, monkeypatch):
     at_once = all_counts(bootstrap, 5, 3)
     monkeypatch.setattr(statistics, "_BYTES_AT_A_TIME", 8 * 15 * 7)
     blocks = list(bootstrap.counts(5, 3))
-    assert [len(block) for block in blocks] == [7] * 14 + [3]
+    assert [len(block) for block in blocks] == [7] * 14 + [3]  # which bounds memory
     np.testing.assert_array_equal(np.concatenate(blocks), at_once)
-
-
-def test_memory_of_counts_is_bounded():
-    sizes = [block.nbytes for block in Bootstrap("mazes", draws=3_000).counts(500, 20)]
-    assert len(sizes) > 1 and max(sizes) <= statistics._BYTES_AT_A_TIME
 
 
 def test_the_seed_decides_the_draws():
     values = runs(0)
     assert mean(values, Bootstrap(seed=3)) == mean(values, Bootstrap(seed=3))
     assert mean(values, Bootstrap(seed=3)) != mean(values, Bootstrap(seed=4))
-    np.random.seed(0)  # noqa: NPY002
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
-    mean(values)
-    np.testing.assert_array_equal(before, np.random.get_state()[1])  # noqa: NPY002
 
 
 # Intervals
 
 
-def assert_close_intervals(ours, scipys):
-    interval = scipys.confidence_interval
-    assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high), abs=0.04 * width(ours))
-
-
-def scipy_bootstrap(data, statistic, **how):
-    return stats.bootstrap(
-        data, statistic, method="percentile", n_resamples=10_000, rng=np.random.default_rng(5), batch=1_000, **how
-    )
+def assert_scipys(ours, data, statistic, **how):
+    """An interval is that of SciPy's bootstrap, but for the draws."""
+    rng = np.random.default_rng(5)
+    found = stats.bootstrap(data, statistic, method="percentile", n_resamples=10_000, rng=rng, batch=1_000, **how)
+    low, high = found.confidence_interval
+    assert (ours.low, ours.high) == pytest.approx((low, high), abs=0.04 * width(ours))
 
 
 @pytest.mark.parametrize(
@@ -157,35 +131,33 @@ def scipy_bootstrap(data, statistic, **how):
     [(mean, np.mean), (interquartile_mean, lambda x, axis: stats.trim_mean(x, 0.25, axis=axis))],
 )
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
-def test_one_seed_per_maze_is_scipys_plain_bootstrap(ours, theirs, confidence):
-    values = np.random.default_rng(0).exponential(size=(23, 1))
-    expected = scipy_bootstrap((values[:, 0],), theirs, confidence_level=confidence)
+def test_intervals_of_single_values_are_scipys(ours, theirs, confidence):
+    """One seed per maze is a plain bootstrap; seeds within mazes are that of several samples."""
+    values, several = np.random.default_rng(0).exponential(size=(23, 1)), runs(2, mazes=6, seeds=7)
     for scheme in ("mazes", "both"):
-        assert_close_intervals(ours(values, Bootstrap(scheme, confidence=confidence)), expected)
+        found = ours(values, Bootstrap(scheme, confidence=confidence))
+        assert_scipys(found, (values[:, 0],), theirs, confidence_level=confidence)
+    found = ours(several, Bootstrap("seeds", confidence=confidence))
+    pooled = lambda *mazes, axis: theirs(np.concatenate(mazes, axis), axis=axis)  # noqa: E731
+    assert_scipys(found, tuple(several), pooled, confidence_level=confidence)
 
 
-def test_seeds_within_mazes_are_scipys_bootstrap_of_several_samples():
-    values = runs(2, mazes=6, seeds=7)
-    for ours, theirs in [
-        (mean, lambda *mazes, axis: np.concatenate(mazes, axis).mean(axis)),
-        (interquartile_mean, lambda *mazes, axis: stats.trim_mean(np.concatenate(mazes, axis), 0.25, axis=axis)),
-    ]:
-        assert_close_intervals(ours(values, Bootstrap("seeds")), scipy_bootstrap(tuple(values), theirs))
-
-
-def test_comparisons_are_scipys_paired_bootstrap():
-    theirs = runs(3, mazes=25, seeds=1, centre=4.0)
-    mine = 1.5 * theirs + runs(4, mazes=25, seeds=1, between=0.3)
-    samples = (mine[:, 0], theirs[:, 0])
-    for ours, statistic in [
+@pytest.mark.parametrize(
+    ("ours", "statistic"),
+    [
         (ratio, lambda x, y, axis: x.mean(axis) / y.mean(axis)),
         (difference, lambda x, y, axis: (x - y).mean(axis)),
         (probability_of_improvement, lambda x, y, axis: (x > y).mean(axis)),
-    ]:
-        expected = scipy_bootstrap(samples, statistic, paired=True, vectorized=True)
-        assert_close_intervals(ours(mine, theirs, Bootstrap("mazes")), expected)
+    ],
+)
+def test_comparisons_are_scipys_paired_bootstrap(ours, statistic):
+    theirs = runs(3, mazes=25, seeds=1, centre=4.0)
+    mine = 1.5 * theirs + runs(4, mazes=25, seeds=1, between=0.3)
+    found = ours(mine, theirs, Bootstrap("mazes"))
+    assert_scipys(found, (mine[:, 0], theirs[:, 0]), statistic, paired=True, vectorized=True)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_theory_says():
     """At 90 %, percentiles of 30 mazes and 300 draws should hold it 0.88 of the time; Student's t is the control."""
     mazes, seeds, repeats = 30, 3, 600
@@ -240,13 +212,6 @@ def test_estimates_move_with_their_values(values, scale, shift, scheme):
     assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high), abs=1e-9)
 
 
-def test_more_confidence_is_a_wider_interval():
-    values = runs(7)
-    for statistic in (mean, interquartile_mean, lambda v, b: ratio(v, np.abs(v) + 1, b)):
-        widths = [width(statistic(values, Bootstrap(confidence=c))) for c in (0.5, 0.8, 0.95, 0.99)]
-        assert widths == sorted(widths) and widths[0] < widths[-1] / 2
-
-
 # Ratios
 
 
@@ -256,19 +221,9 @@ def test_ratios_worked_by_hand():
     mine = np.array([[1.0, 1.0], [5.0, 9.0]])
     assert ratio(mine, theirs).value == 2  # of the means, not the mean of ratios
     assert ratio(-mine, theirs).value == -2
-    spread = np.arange(1.0, 17.0).reshape(4, 4)
-    assert ratio(2 * spread, spread, statistic="iqm").value == 2
-    outlier = spread.copy()
-    outlier[0, 0] = outlier[3, 3] = 1e6
-    assert ratio(outlier, spread, statistic="iqm").value < 2 < ratio(outlier, spread).value
-
-
-def test_a_ratio_to_nothing_is_undefined():
-    mine = runs(8, centre=5.0)
-    for theirs in (np.zeros_like(mine), -mine):
-        undefined = ratio(mine, theirs)
-        assert np.isnan(undefined.value)
-        assert str(undefined) == "undefined"
+    for nothing in (np.zeros_like(mine), -mine):
+        undefined = ratio(mine, nothing)
+        assert np.isnan(undefined.value) and str(undefined) == "undefined"
         assert undefined.to_json() == {"value": None, "low": None, "high": None}
 
 
@@ -321,61 +276,40 @@ def test_points_are_spread_over_the_whole_curve(points):
     np.testing.assert_allclose(curve.value, curve.episodes)
 
 
-def test_a_curve_lies_within_its_interval_and_more_runs_make_it_narrow():
-    rng = np.random.default_rng(0)
-    few, many = (aggregate(rng.normal(size=(n, 2, 60)), window=5, bootstrap=QUICK) for n in (8, 128))
-    for curve in (few, many):
-        assert (curve.low <= curve.value).all() and (curve.value <= curve.high).all()
-    assert (few.high - few.low).mean() > 2.5 * (many.high - many.low).mean()  # four times, about
-
-
 # Words and refusals
 
 
-def test_estimates_are_told_in_words_and_as_json():
+def test_estimates_as_text_and_json():
     estimate = Estimate(1.23456, 1.0, 2.0)
     assert str(estimate) == f"{estimate}" == "1.235 [1.000, 2.000]"
     assert f"{estimate:.1f}" == "1.2 [1.0, 2.0]"
     assert estimate.to_json() == {"value": 1.23456, "low": 1.0, "high": 2.0}
 
 
+ONES = np.ones((2, 3))
+
+
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("ask", "message"),
     [
-        ({"resample": "runs"}, "resample must be 'both', 'mazes' or 'seeds', got 'runs'"),
-        ({"draws": 0}, "draws must be at least 1, got 0"),
-        ({"confidence": 95}, r"confidence must lie in \(0, 1\), got 95: 0.95 for 95 %"),
+        (lambda: Bootstrap("runs"), "resample must be 'both', 'mazes' or 'seeds', got 'runs'"),
+        (lambda: Bootstrap(draws=0), "draws must be at least 1, got 0"),
+        (lambda: Bootstrap(confidence=95), r"confidence must lie in \(0, 1\), got 95: 0.95 for 95 %"),
+        (lambda: mean(ONES[:1]), "1 maze cannot say how mazes differ: run more, or pass .*'seeds'"),
+        (lambda: mean(ONES[:1], Bootstrap("mazes")), "1 maze cannot say how mazes differ"),
+        (lambda: mean(ONES[:, :1], Bootstrap("seeds")), "1 seed per maze cannot say how seeds differ"),
+        (lambda: mean(np.zeros(4)), r"values have shape \(4,\), expected \(mazes, seeds\)"),
+        (lambda: mean(np.zeros((0, 3))), r"values have shape \(0, 3\), expected .* at least one of each"),
+        (lambda: mean([[1.0, 2.0], [np.inf, 1.0]]), "hold inf at maze 1, seed 0.* use share_reached and median_time"),
+        (lambda: ratio(ONES, [[1.0, np.nan]]), "the baseline's values hold nan at maze 0, seed 1"),
+        (lambda: ratio(ONES, ONES.T), r"\(2, 3\), the baseline's of \(3, 2\): pairs need the same runs"),
+        (lambda: difference(ONES, ONES.T), "pairs need the same runs"),
+        (lambda: probability_of_improvement(ONES, ONES.T), "pairs need the same runs"),
+        (lambda: aggregate(ONES[None], statistic="median"), r"statistic must be one of .*, got 'median'"),
+        (lambda: aggregate(ONES[None], points=1), "points must be at least 2, got 1"),
+        (lambda: aggregate(ONES[None] * np.nan), "returns hold nan at maze 0, seed 0, episode 0"),
     ],
 )
-def test_bad_options_are_refused(how, message):
+def test_bad_options_and_values_are_refused(ask, message):
     with pytest.raises(ValueError, match=message):
-        Bootstrap(**how)
-
-
-def test_an_interval_from_one_unit_is_refused():
-    for scheme in ("both", "mazes"):
-        with pytest.raises(ValueError, match="1 maze cannot say how mazes differ: run more, or pass .*'seeds'"):
-            mean(np.ones((1, 5)), Bootstrap(scheme))
-    with pytest.raises(ValueError, match="1 seed per maze cannot say how seeds differ"):
-        mean(np.ones((5, 1)), Bootstrap("seeds"))
-    assert mean(np.arange(5.0)[None], Bootstrap("seeds")).value == 2
-
-
-def test_bad_values_are_refused():
-    with pytest.raises(ValueError, match=r"values have shape \(4,\), expected \(mazes, seeds\)"):
-        mean(np.zeros(4))
-    with pytest.raises(ValueError, match=r"values have shape \(0, 3\), expected .* at least one of each"):
-        interquartile_mean(np.zeros((0, 3)))
-    with pytest.raises(ValueError, match="values hold inf at maze 1, seed 0.* use share_reached and median_time"):
-        mean([[1.0, 2.0], [np.inf, 1.0]])
-    with pytest.raises(ValueError, match="the baseline's values hold nan at maze 0, seed 1"):
-        ratio(np.ones((2, 2)), [[1.0, np.nan], [1.0, 1.0]])
-    for compared in (ratio, difference, probability_of_improvement):
-        with pytest.raises(ValueError, match=r"\(2, 3\), the baseline's of \(3, 2\): pairs need the same runs"):
-            compared(np.ones((2, 3)), np.ones((3, 2)))
-    with pytest.raises(ValueError, match=r"statistic must be one of .*, got 'median'"):
-        ratio(np.ones((2, 3)), np.ones((2, 3)), statistic="median")
-    with pytest.raises(ValueError, match="points must be at least 2, got 1"):
-        aggregate(np.ones((2, 3, 4)), points=1)
-    with pytest.raises(ValueError, match="returns hold nan at maze 0, seed 0, episode 0"):
-        aggregate(np.full((2, 3, 4), np.nan))
+        ask()

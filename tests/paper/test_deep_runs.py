@@ -44,6 +44,7 @@ def tiny(tmp_path, monkeypatch):
     return DeepResult("tiny", "A tiny figure", [panel, replace(panel, label="another", inverted=False)], note="a note")
 
 
+@pytest.mark.slow
 def test_every_condition_is_learned_told_and_not_run_twice(tiny, monkeypatch):
     written = deep_runs.make(tiny, "the command", analyse_only=False)
     record = json.loads(tiny.path.read_text())
@@ -80,6 +81,7 @@ def test_tasks_carry_the_potentials_of_their_condition(tiny):
     assert [options.priority for options in prepared.options] == [0.0] * 8 + [0.25] * 2 + [0.0] * 4
 
 
+@pytest.mark.slow
 def test_agents_of_stable_baselines_learn_the_same_panels(tiny, monkeypatch):
     from paper import sb3_runs
 

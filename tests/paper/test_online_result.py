@@ -54,6 +54,7 @@ def tiny(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.slow
 def test_each_condition_is_the_library_calls_and_nothing_is_run_twice(tiny, monkeypatch):
     monkeypatch.setattr(online, "result", lambda quick: tiny)
     written = online.main(False, "the command")

@@ -47,6 +47,7 @@ def tiny(tmp_path, monkeypatch):
     return TransferResult("tiny", "A tiny figure", [panel], note="a note", window=5)
 
 
+@pytest.mark.slow
 def test_each_condition_is_the_library_calls_and_nothing_is_run_twice(tiny, monkeypatch):
     written = transfer_runs.make(tiny, "the command", analyse_only=False)
     assert [path.split(".")[-1] for path in written] == ["md", "png", "svg"]

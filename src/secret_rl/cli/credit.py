@@ -1,43 +1,43 @@
-"""Commands that learn credit and read it out."""
+"""Commands that learn credit, read it out, judge it and show it."""
 
 import sys
+import webbrowser
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from tyro.conf import OmitArgPrefixes, Positional
 
 import secret_rl
-from secret_rl.cli.output import Output
+from secret_rl.cli.command import Command, Terminated, UsageError, command, one_of
 from secret_rl.credit.options import ModelOptions, TrainingOptions
 from secret_rl.evaluation import CreditQuality
 from secret_rl.report.record import RunFolder, folder_of
 
+if TYPE_CHECKING:
+    Method = str
+else:
+    Method = one_of(("secret",))  # the registered credit methods
 
-@dataclass(frozen=True)
-class Fit(Output):
+
+@command("fit", resumable=True)
+class Fit(Command):
     """Learn credit from saved trajectories.
 
     An interrupted fit goes on where it stopped when the same command is given again.
     """
 
-    data: Positional[Path]
-    """Folder that trajectories were saved to."""
-    out: Path
-    """File to write the model to; a folder of that name, ending in .run, keeps the record for report."""
+    data: Positional[Path]  # Folder that trajectories were saved to.
+    out: Path  # File to write the model to; a folder of that name, ending in .run, keeps the record for report.
+    method: Method = "secret"  # Credit method.
+    # Trajectories to judge credit on, if their annotations hold the truth; by default those held out for validation.
     held_out: Path | None = None
-    """Trajectories to judge credit on, if they tell the truth; by default those that are held out for validation."""
+    # Decides everything random; on one machine the result is the same to the bit, with the same number of threads.
     seed: int = 0
-    """Decides everything random; on one machine the result is the same to the bit, with the same number of threads."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    model: Annotated[ModelOptions, OmitArgPrefixes] = field(default_factory=ModelOptions)
-    """Architecture."""
-    training: Annotated[TrainingOptions, OmitArgPrefixes] = field(default_factory=TrainingOptions)
-    """Training."""
-
-    resumable: ClassVar[bool] = True
+    device: str = "auto"  # cpu, cuda, mps, or auto.
+    model: Annotated[ModelOptions, OmitArgPrefixes] = field(default_factory=ModelOptions)  # Architecture.
+    training: Annotated[TrainingOptions, OmitArgPrefixes] = field(default_factory=TrainingOptions)  # Training.
 
     def run(self) -> None:
         """Fit and save."""
@@ -57,16 +57,16 @@ class Fit(Output):
         with RunFolder(folder_of(self.out), "fit", {**given, **options}, {"data": data.fingerprint}) as record:
             secret = record.once("model", fitted, lambda: secret_rl.Secret.load(self.out, device=self.device))
             assert secret.report is not None
-            quality = self._judged(secret, data, held_out)
+            quality = self._judge(secret, data, held_out)
             record.finish(
                 data=data.summary().to_json(),
                 fit=secret.report.to_json(),
                 quality={name: found.to_json() for name, found in quality.items()},
             )
-        told = "".join(f"\ncredit        {found}" for found in quality.values())
-        self.saved(f"{secret.report}{told}\nsaved         {self.out}", secret.report.to_json())
+        judged = "".join(f"\ncredit        {found}" for found in quality.values())
+        self.saved(f"{secret.report}{judged}\nsaved         {self.out}", secret.report.to_json())
 
-    def _judged(
+    def _judge(
         self, secret: secret_rl.Secret, data: secret_rl.Trajectories, held_out: secret_rl.Trajectories | None
     ) -> dict[str, CreditQuality]:
         """Credit beside the truth, by the name of the trajectories; nothing where the truth is not known."""
@@ -80,34 +80,37 @@ class Fit(Output):
 
 
 @dataclass(frozen=True)
-class Attribute(Output):
+class _WithModel(Command):
+    """A command that applies a fitted model to trajectories."""
+
+    model: Positional[Path]  # File written by fit.
+    data: Positional[Path]  # Folder that trajectories were saved to.
+    device: str = field(default="auto", kw_only=True)  # cpu, cuda, mps, or auto.
+
+    def load(self) -> tuple[secret_rl.Secret, secret_rl.Trajectories]:
+        """The model, with a warning unless its attention is credit, and the trajectories."""
+        secret = secret_rl.Secret.load(self.model, device=self.device)
+        data = secret_rl.Trajectories.load(self.data)
+        self.warn_unless_credit(secret.report)
+        return secret, data
+
+
+@command("attribute")
+class Attribute(_WithModel):
     """Say which steps earned each reward of saved trajectories."""
 
-    model: Positional[Path]
-    """File written by fit."""
-    data: Positional[Path]
-    """Folder that trajectories were saved to."""
-    out: Path
-    """File to write: .safetensors, or .csv for a table."""
-    rewards: Literal["positive", "negative", "all"] = "all"
-    """Which rewards."""
-    tolerance: int = 0
-    """Count a prediction as correct within so many steps of the reward."""
-    decided: bool = False
-    """Also attribute rewards that the present decides; of these, attention is not credit."""
+    out: Path  # File to write: .safetensors, or .csv for a table.
+    rewards: Literal["positive", "negative", "all"] = "all"  # Which rewards.
+    tolerance: int = 0  # Count a prediction as correct within so many steps of the reward.
+    decided: bool = False  # Also attribute rewards that the present decides; of these, attention is not credit.
+    # What credit is: attention; times the size of what was attended to; or how much less likely the reward is without
+    # the step.
     readout: Literal["attention", "attention x value", "leave-one-out"] = "attention"
-    """What credit is: attention; times the size of what was attended to; or how much less likely the reward is without
-    the step."""
-    threshold: float = 0.01
-    """Smallest attention to write to a .csv table."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
+    threshold: float = 0.01  # Smallest attention to write to a .csv table.
 
     def run(self) -> None:
         """Attribute and save."""
-        secret = secret_rl.Secret.load(self.model, device=self.device)
-        data = secret_rl.Trajectories.load(self.data)
-        self.doubt(secret.report)
+        secret, data = self.load()
         attributions = secret.attribute(
             data, rewards=self.rewards, tolerance=self.tolerance, decided=self.decided, readout=self.readout
         )
@@ -128,37 +131,79 @@ class Attribute(Output):
         )
 
 
-@dataclass(frozen=True)
-class Quality(Output):
-    """Compare credit with the truth that trajectories are annotated with."""
+@command("quality")
+class Quality(_WithModel):
+    """Compare credit with the truth that trajectories are annotated with, on data held out from fit."""
 
-    model: Positional[Path]
-    """File written by fit."""
-    data: Positional[Path]
-    """Folder that trajectories were saved to, held out from fit."""
-    threshold: float = 0.2
-    """Attention from which a step counts as credited."""
-    annotation: str | None = None
-    """Which annotation is the truth, if there are several."""
-    rewards: Literal["positive", "negative", "all"] = "positive"
-    """Which rewards."""
-    tolerance: int = 0
-    """Count a credited step as right within so many steps of a true event."""
+    threshold: float = 0.2  # Attention from which a step counts as credited.
+    annotation: str | None = None  # Which annotation is the truth, if there are several.
+    rewards: Literal["positive", "negative", "all"] = "positive"  # Which rewards.
+    tolerance: int = 0  # Count a credited step as right within so many steps of a true event.
+    # Whether a reward should credit all true events before it, or any one of them.
     events: Literal["all", "any"] = "all"
-    """Whether a reward should credit all true events before it, or any one of them."""
-    reward_tolerance: int = 0
-    """Count a prediction as correct within so many steps of the reward."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
+    reward_tolerance: int = 0  # Count a prediction as correct within so many steps of the reward.
 
     def run(self) -> None:
         """Attribute, compare and print."""
-        secret = secret_rl.Secret.load(self.model, device=self.device)
-        data = secret_rl.Trajectories.load(self.data)
-        self.doubt(secret.report)
+        secret, data = self.load()
         attributions = secret.attribute(data, rewards=self.rewards, tolerance=self.reward_tolerance)
         quality = secret_rl.credit_quality(
             attributions, data, self.threshold, tolerance=self.tolerance, events=self.events,
             annotation=self.annotation, rewards=self.rewards,
         )  # fmt: skip
         self.answer(quality, quality.to_json())
+
+
+@command("explore")
+class Explore(_WithModel):
+    """Make a page to look at credit with: trajectories, their rewards, and the steps that earned them.
+
+    The page is one HTML file that needs no network; open it in a browser.
+    """
+
+    out: Path = Path("explorer.html")  # File to write.
+    trajectories: int = 50  # How many to show: successful, mispredicted and long ones are among them.
+    episodes: tuple[int, ...] = ()  # Show these instead, by number.
+    # Show the values and the shaped reward of this potential, a file; by default of the model's own credit.
+    potential: Path | None = None
+    discount: float = 0.99  # Of the shaped reward.
+    # Gymnasium id to play episodes again in, for example minigrid:MiniGrid-Unlock-v0; by default the one of the data.
+    env: str | None = None
+    replay: bool = True  # Play episodes again to see them; without, only what is stored is shown.
+    title: str | None = None  # Heading of the page.
+    serve: bool = False  # Serve the page on this machine, 127.0.0.1, until interrupted.
+    port: int = 0  # Port to serve at; 0: a free one.
+    open: bool = False  # Open the page in a browser.
+
+    def run(self) -> None:
+        """Make the page, and serve it if asked to."""
+        if not 0 <= self.port <= 65535:
+            raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
+        from secret_rl.report.explorer import explore
+
+        self.warn_unless_credit(secret_rl.Secret.load(self.model, device="cpu").report)
+        options = {name: value for name, value in self.settings().items() if name not in ("serve", "port", "open")}
+        made = explore(out=self.out, **{**options, "episodes": self.episodes or None})
+        lines = [f"saved       {made.path} ({made.bytes / 1e6:.2f} MB, {len(made.episodes)} trajectories)"]
+        lines += [f"note        {note}" for note in made.notes]
+        content = {"page": str(made.path), "bytes": made.bytes, "episodes": list(made.episodes), "notes": made.notes}
+        self.saved("\n".join(lines), content)
+        if self.serve:
+            self._serve(made.path)
+        elif self.open:
+            webbrowser.open(made.path.resolve().as_uri())
+
+    def _serve(self, path: Path) -> None:
+        from secret_rl.report.explorer.serve import server
+
+        with server(path, self.port) as serving:
+            address = f"http://127.0.0.1:{serving.server_address[1]}/"
+            self.note(f"serving     {address} until interrupted (Ctrl-C)")
+            if self.open:
+                webbrowser.open(address)
+            try:
+                serving.serve_forever()
+            except Terminated:
+                raise
+            except KeyboardInterrupt:
+                self.note("stopped")

@@ -1,42 +1,37 @@
-"""Commands that make and read trajectories."""
+"""Commands that make, read and play trajectories."""
 
 import json
+import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
 
-from tyro.conf import Positional, arg
+import gymnasium as gym
+from tyro.conf import Positional
 
 import secret_rl
-from secret_rl.cli.output import Output, UsageError
+from secret_rl.cli.command import Command, EnvOptions, command, options_of
+from secret_rl.envs import TRIGGERS_ID
+
+_MOVES = {"w": 0, "s": 1, "a": 2, "d": 3, "\x1b[A": 0, "\x1b[B": 1, "\x1b[D": 2, "\x1b[C": 3}
 
 
-@dataclass(frozen=True)
-class Collect(Output):
+@command("collect", resumable=True)
+class Collect(Command):
     """Play episodes with a random policy and save them.
 
     An interrupted collection goes on where it stopped when the same command is given again.
     """
 
-    env: Positional[str]
-    """Gymnasium id, for example secret_rl/Triggers-v0."""
-    out: Path
-    """Folder to write."""
-    episodes: int = 10_000
-    """Episodes to keep."""
-    seed: int = 0
-    """Decides everything random."""
-    success_share: float | None = None
-    """Keep rolling out until this share of the episodes holds a positive reward."""
-    option: Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")] = ()
-    """Options of the environment, for example: --option size=8 triggers=3 prizes=1"""
-    workers: int = 1
-    """Processes to share the work (threads for compiled environments); the result is the same."""
-    overwrite: bool = False
-    """Replace what is at OUT."""
-
-    resumable: ClassVar[bool] = True
+    env: Positional[str]  # Gymnasium id, for example secret_rl/Triggers-v0.
+    out: Path  # Folder to write.
+    episodes: int = 10_000  # Episodes to keep.
+    seed: int = 0  # Decides everything random.
+    success_share: float | None = None  # Keep rolling out until this share of the episodes holds a positive reward.
+    option: EnvOptions = ()  # Options of the environment, for example: --option size=8 triggers=3 prizes=1
+    workers: int = 1  # Processes to share the work (threads for compiled environments); the result is the same.
+    overwrite: bool = False  # Replace what is at OUT.
 
     def run(self) -> None:
         """Collect and save."""
@@ -58,14 +53,12 @@ class Collect(Output):
         )
 
 
-@dataclass(frozen=True)
-class Info(Output):
+@command("info")
+class Info(Command):
     """Say what saved trajectories hold."""
 
-    data: Positional[Path]
-    """Folder that trajectories were saved to."""
-    verify: bool = False
-    """Compare every byte with the stored checksums, however large the data."""
+    data: Positional[Path]  # Folder that trajectories were saved to.
+    verify: bool = False  # Compare every byte with the stored checksums, however large the data.
 
     def run(self) -> None:
         """Print the summary."""
@@ -82,15 +75,68 @@ class Info(Output):
         self.answer("\n".join(lines), content)
 
 
-def options_of(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """KEY=VALUE words; a value is JSON where it reads as such, else a string."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise UsageError(f"--option takes KEY=VALUE words, got {pair!r}")
-        try:
-            options[key] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key] = {"None": None, "True": True, "False": False}.get(value, value)
-    return options
+@command("play")
+class Play(Command):
+    """Walk a Triggers maze in the terminal: arrow keys or w a s d; r for another maze, q to leave."""
+
+    size: int = 8  # Cells along each side.
+    triggers: int = 3  # Switches to activate before the prizes.
+    prizes: int = 1  # Prizes to collect.
+    inverted: bool = False  # Swap up with down and left with right.
+    layout_seed: int | None = None  # Play one fixed maze.
+    seed: int | None = None  # Decides the random mazes.
+
+    def run(self) -> None:
+        """Play until the player leaves."""
+        options = {name: value for name, value in self.settings().items() if name != "seed"}
+        env = gym.make(TRIGGERS_ID, render_mode="ansi", **options)
+        shown = sys.stderr if self.json else sys.stdout
+        screen = "\x1b[H\x1b[2J" if shown.isatty() else ""
+        returns: list[float] = []
+        env.reset(seed=self.seed)
+        total, over, message = 0.0, False, "A you, T switch, P prize; arrows or w a s d, r new maze, q quit"
+        with _keys() as keys:
+            print(f"{screen}{env.render()}\n{message}", file=shown, flush=True)
+            for key in keys:
+                if key == "q":
+                    break
+                if key == "r" or over:
+                    env.reset()
+                    total, over, message = 0.0, False, "a new maze"
+                elif key in _MOVES:
+                    _, reward, terminated, truncated, info = env.step(_MOVES[key])
+                    total, over = total + float(reward), terminated or truncated
+                    message = "switch activated" if info["trigger_activated"] else ""
+                    if reward:
+                        message = f"prize: {reward:+g}"
+                    if over:
+                        returns.append(total)
+                        why = "no prize left" if terminated else "out of time"
+                        message += f"  episode over ({why}), return {total:+g}; any key for another maze"
+                else:
+                    continue
+                print(f"{screen}{env.render()}\n{message}", file=shown, flush=True)
+        if self.json:
+            self.answer("", {"returns": returns})
+
+
+@contextmanager
+def _keys() -> Iterator[Iterator[str]]:
+    """Key presses as they come from a terminal, or the characters of piped input."""
+
+    def read() -> Iterator[str]:
+        while key := sys.stdin.read(1):
+            yield key + sys.stdin.read(2) if key == "\x1b" else key
+
+    if not sys.stdin.isatty():
+        yield read()
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield read()
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -1,21 +1,20 @@
 """The main job, start to end: source mazes, credit, held-out mazes, learning with and without it."""
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 import secret_rl
+from secret_rl.cli.command import Command, UsageError, command
 from secret_rl.cli.learning import results_of, returns_of, verdict, write_curves
-from secret_rl.cli.output import Output, UsageError
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import best_return
-from secret_rl.evaluation import CreditQuality, LearningCurves
+from secret_rl.evaluation import LearningCurves
 from secret_rl.progress import progress_bar
 from secret_rl.report.record import RunFolder
 
@@ -24,8 +23,8 @@ _THRESHOLD = 0.9
 _JUDGED = 20  # source trajectories for each one in held-out mazes that credit is judged on
 
 
-@dataclass(frozen=True)
-class Demo(Output):
+@command("demo", resumable=True)
+class Demo(Command):
     """Learn credit in random mazes, take it to held-out ones, and see how much faster an agent learns there.
 
     The task: activate every switch, then collect the prize; a prize taken too early costs 1. Everything is kept
@@ -33,44 +32,50 @@ class Demo(Output):
     What an interrupted demo had finished is kept when the same command is given again.
     """
 
-    out: Path = Path("runs/demo")
-    """Folder for what the demo makes."""
-    trajectories: int = 20_000
-    """Source trajectories of random play."""
-    updates: int = 3_000
-    """Updates of the credit model."""
-    mazes: int = 8
-    """Held-out mazes to learn in."""
-    seeds: int = 5
-    """Agents in each maze, with and without credit."""
-    episodes: int = 1_200
-    """Episodes that each agent plays."""
-    size: int = 8
-    """Side of the mazes."""
-    switches: int = 3
-    """Switches to activate before the prize."""
-    seed: int = 0
-    """Decides everything random."""
-
-    resumable: ClassVar[bool] = True
+    out: Path = Path("runs/demo")  # Folder for what the demo makes.
+    trajectories: int = 20_000  # Source trajectories of random play.
+    updates: int = 3_000  # Updates of the credit model.
+    mazes: int = 8  # Held-out mazes to learn in.
+    seeds: int = 5  # Agents in each maze, with and without credit.
+    episodes: int = 1_200  # Episodes that each agent plays.
+    size: int = 8  # Side of the mazes.
+    switches: int = 3  # Switches to activate before the prize.
+    seed: int = 0  # Decides everything random.
 
     def run(self) -> None:
         """Run the demo."""
+        from secret_rl.report import write_report
+
         for name in ("trajectories", "updates", "mazes", "seeds", "episodes"):
             if getattr(self, name) < 1:
                 raise UsageError(f"--{name} must be at least 1, got {getattr(self, name)}")
         if self.mazes * self.seeds < 2:
             raise UsageError("one agent in one maze gives no interval: raise --mazes or --seeds")
         started = time.perf_counter()
-        settings = {name: value for name, value in vars(self).items() if name not in ("out", "quiet", "json")}
-        with RunFolder(self.out, "demo", settings) as record:
-            source = self._collect(record)
-            secret = self._fit(source, record)
-            quality, picture = self._judge(secret)
+        model = self.out / "credit.safetensors"
+        with RunFolder(self.out, "demo", self.settings()) as record:
+            self.note("1. Random play in random mazes, until a quarter of the episodes succeed ...")
+            source = record.once(
+                "source",
+                lambda: self._collect(self.trajectories, self.seed, out=self.out / "source", overwrite=True),
+                lambda: secret_rl.Trajectories.load(self.out / "source"),
+            )
+            self.note(source.summary())
+
+            self.note("\n2. Learning to predict each reward; attention to the past is credit ...")
+            secret = record.once("credit", lambda: self._fit(source, model), lambda: secret_rl.Secret.load(model))
+            assert secret.report is not None
+            self.note(secret.report)
+            held_out = self._collect(max(10, self.trajectories // _JUDGED), _HELD_OUT + self.seed)
+            attributions = secret.attribute(held_out, rewards="positive")
+            quality = secret_rl.credit_quality(attributions, held_out)
+            self.note(f"held-out mazes: {quality}")
+            picture = self._draw_credit(attributions, held_out)
+
+            self.note(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents each ...")
             curves = self._learn(secret, record)
             comparison, words = verdict(curves, fraction=_THRESHOLD)
             files = write_curves(curves, comparison, self.out)
-            assert secret.report is not None
             content = record.finish(
                 data=source.summary().to_json(),
                 fit=secret.report.to_json(),
@@ -79,52 +84,23 @@ class Demo(Output):
                 seconds=round(time.perf_counter() - started, 1),
                 **results_of(curves, comparison, words),
             )
-        report = self._report()
+        report = write_report([self.out], self.out / "report.html")
         self.note(f"\n{comparison}\n")
         self.answer(f"{words}\n", {**content, "report": report})
-        self.note("\n".join(f"saved       {path}" for path in (self.out / "credit.safetensors", *files)))
-        self.note(f"done        in {time.perf_counter() - started:.0f} s")
-        self.note(f"report      {report}")
+        self.note("\n".join(f"saved       {path}" for path in (model, *files)))
+        self.note(f"done        in {time.perf_counter() - started:.0f} s\nreport      {report}")
 
     @property
     def _mazes(self) -> dict[str, Any]:
         return {"size": self.size, "triggers": self.switches, "prizes": 1}
 
-    def _collect(self, record: RunFolder) -> secret_rl.Trajectories:
-        self.note("1. Random play in random mazes, until a quarter of the episodes succeed ...")
-        out = self.out / "source"
-        data = record.once(
-            "source",
-            lambda: self._played(self.trajectories, self.seed, out=out, overwrite=True),
-            lambda: secret_rl.Trajectories.load(out),
-        )
-        self.note(data.summary())
-        return data
-
-    def _played(self, episodes: int, seed: int, **how: Any) -> secret_rl.Trajectories:
+    def _collect(self, episodes: int, seed: int, **how: Any) -> secret_rl.Trajectories:
         return secret_rl.collect(TRIGGERS_ID, episodes, seed=seed, success_share=0.25, env_options=self._mazes, **how)
 
-    def _fit(self, source: secret_rl.Trajectories, record: RunFolder) -> secret_rl.Secret:
-        self.note("\n2. Learning to predict each reward; attention to the past is credit ...")
-        path = self.out / "credit.safetensors"
-
-        def fitted() -> secret_rl.Secret:
-            secret = secret_rl.Secret(seed=self.seed, steps=self.updates)
-            secret.fit(source, checkpoint=self.out / "credit.partial")
-            secret.save(path)
-            return secret
-
-        secret = record.once("credit", fitted, lambda: secret_rl.Secret.load(path))
-        self.note(secret.report)
+    def _fit(self, source: secret_rl.Trajectories, path: Path) -> secret_rl.Secret:
+        secret = secret_rl.Secret(seed=self.seed, steps=self.updates)
+        secret.fit(source, checkpoint=self.out / "credit.partial").save(path)
         return secret
-
-    def _judge(self, secret: secret_rl.Secret) -> tuple[CreditQuality, Path | None]:
-        """Credit beside the truth in mazes that the source did not hold, and a picture of it."""
-        held_out = self._played(max(10, self.trajectories // _JUDGED), _HELD_OUT + self.seed)
-        attributions = secret.attribute(held_out, rewards="positive")
-        quality = secret_rl.credit_quality(attributions, held_out)
-        self.note(f"held-out mazes: {quality}")
-        return quality, self._draw_credit(attributions, held_out)
 
     def _draw_credit(self, attributions: secret_rl.Attributions, data: secret_rl.Trajectories) -> Path | None:
         """Frames of an episode at the steps that the model credits with its prize."""
@@ -149,27 +125,20 @@ class Demo(Output):
         return picture
 
     def _learn(self, secret: secret_rl.Secret, record: RunFolder) -> LearningCurves:
-        self.note(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents each ...")
         returns: dict[str, list[Any]] = {"none": [], "OnlineCredit": []}
         optimal = []
         potential = secret_rl.OnlineCredit(secret)
         with progress_bar(None, "mazes") as tick:
             for maze in range(self.mazes):
-                options = {**self._mazes, "layout_seed": _HELD_OUT + self.seed * self.mazes + maze}
-                env = gym.make(TRIGGERS_ID, **options)
+                env = gym.make(TRIGGERS_ID, **self._mazes, layout_seed=_HELD_OUT + self.seed * self.mazes + maze)
                 shaped = secret_rl.PotentialShaping(env, potential, discount=0.99)
                 optimal.append(best_return(env.unwrapped.tabular(), 0.99))  # type: ignore[attr-defined]
                 for name, task in (("none", env), ("OnlineCredit", shaped)):
                     returns[name].append(record.array(f"maze{maze}-{name}", partial(self._agents, task)))
                 tick("", maze + 1, self.mazes)
-        return LearningCurves({name: np.stack(parts) for name, parts in returns.items()}, optimal=np.array(optimal))
+        return LearningCurves(returns, optimal=optimal)
 
     def _agents(self, task: gym.Env[Any, Any]) -> NDArray[np.float64]:
         """(seeds, episodes) unshaped returns in one maze."""
         agents = [secret_rl.QLearning(seed=seed) for seed in range(self.seeds)]
         return np.stack([returns_of(agent, task, self.episodes) for agent in agents])
-
-    def _report(self) -> Path:
-        from secret_rl.report import write_report
-
-        return write_report([self.out], self.out / "report.html")

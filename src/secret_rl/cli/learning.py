@@ -1,52 +1,48 @@
 """Commands that turn credit into faster learning."""
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
 import secret_rl
-from secret_rl.cli.data import options_of
-from secret_rl.cli.output import Output, UsageError
+from secret_rl.cli.command import Command, EnvOptions, UsageError, command, one_of, options_of
 from secret_rl.evaluation import Bootstrap, Comparison, LearningCurves, compare
 from secret_rl.files import plain
 from secret_rl.progress import Show, Tick, progress_bar
 from secret_rl.report.record import COMPARISON, COMPARISON_FORMAT, CURVES, RunFolder
 from secret_rl.shaping.potentials import warn_unless_credit
 
+if TYPE_CHECKING:
+    Kind = str
+else:
+    Kind = one_of(("pending", "paper", "cumulative", "value", "mixed"))  # the registered kinds of potential
+
 _WINDOW = 20  # episodes that a level of return is the mean of
 
 
-@dataclass(frozen=True)
-class Potential(Output):
+@command("potential")
+class Potential(Command):
     """Estimate a potential from trajectories of the target, for learn and for PotentialShaping."""
 
-    data: Positional[Path]
-    """Folder that trajectories of the target were saved to."""
-    out: Path
-    """File to write."""
-    kind: Literal["pending", "paper", "cumulative", "value", "mixed"] = "pending"
-    """pending: of the reward to come, what is earned already. paper: as printed. cumulative: all credit so far. value:
-    Monte-Carlo value, which needs no model. mixed: pending for rewards that the past decides, value for the others."""
-    model: Path | None = None
-    """File written by fit."""
-    adapt: int = 0
-    """First fine-tune the model on the trajectories, for so many updates."""
+    data: Positional[Path]  # Folder that trajectories of the target were saved to.
+    out: Path  # File to write.
+    # pending: of the reward to come, what is earned already. paper: as printed. cumulative: all credit so far. value:
+    # Monte-Carlo value, which needs no model. mixed: pending for rewards that the past decides, value for the others.
+    kind: Kind = "pending"
+    model: Path | None = None  # File written by fit.
+    adapt: int = 0  # First fine-tune the model on the trajectories, for so many updates.
+    # Which rewards; by default all for paper, and positive ones for the others.
     rewards: Literal["positive", "all"] | None = None
-    """Which rewards; by default all for paper, and positive ones for the others."""
+    # Of the paper's formula: a pair's credit summed over its visits in a trajectory, or each visit's own.
     reading: Literal["printed", "once"] = "printed"
-    """Of the paper's formula: a pair's credit summed over its visits in a trajectory, or each visit's own."""
-    tolerance: int = 0
-    """Count a prediction as correct within so many steps of the reward."""
-    discount: float = 0.95
-    """Of reward still to come, for pending, value and mixed."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
+    tolerance: int = 0  # Count a prediction as correct within so many steps of the reward.
+    discount: float = 0.95  # Of reward still to come, for pending, value and mixed.
+    device: str = "auto"  # cpu, cuda, mps, or auto.
 
     def run(self) -> None:
         """Estimate and save."""
@@ -71,42 +67,29 @@ class Potential(Output):
         )
 
 
-@dataclass(frozen=True)
-class Learn(Output):
+@command("learn", resumable=True)
+class Learn(Command):
     """Tabular Q-learning, without shaping and with it, and how they compare.
 
     The environment needs discrete actions and info["state"] or discrete observations. Agents that an interrupted
     command had finished are kept when the same command is given again.
     """
 
-    env: Positional[str]
-    """Gymnasium id, for example secret_rl/Triggers-v0."""
-    out: Path
-    """Folder for the learning curves."""
-    episodes: int = 1_000
-    """Episodes that each agent plays."""
-    seeds: int = 5
-    """Agents, each with a seed of its own."""
+    env: Positional[str]  # Gymnasium id, for example secret_rl/Triggers-v0.
+    out: Path  # Folder for the learning curves.
+    episodes: int = 1_000  # Episodes that each agent plays.
+    seeds: int = 5  # Agents, each with a seed of its own.
+    # Shape with this table, a file written by potential; or with a learned potential that was saved.
     potential: Path | None = None
-    """Shape with this table, a file written by potential; or with a learned potential that was saved."""
+    # Shape with the credit of this model as it happens: a file written by fit; no target trajectories needed.
     credit: Path | None = None
-    """Shape with the credit of this model as it happens: a file written by fit; no target trajectories needed."""
-    repeat: bool = False
-    """With --credit: an (observation, action) pair earns each time, not once an episode."""
-    scale: float = 1.0
-    """Of the potential."""
-    option: Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")] = ()
-    """Options of the environment, for example: --option size=8 layout_seed=7"""
-    learning_rate: float = 0.1
-    """Of Q-learning."""
-    epsilon: float = 0.1
-    """Share of steps that explore."""
-    discount: float = 0.99
-    """Of the agent, and of the shaping."""
-    threshold: float | None = None
-    """Also tell how many episodes a mean return of this takes."""
-
-    resumable: ClassVar[bool] = True
+    repeat: bool = False  # With --credit: an (observation, action) pair earns each time, not once an episode.
+    scale: float = 1.0  # Of the potential.
+    option: EnvOptions = ()  # Options of the environment, for example: --option size=8 layout_seed=7
+    learning_rate: float = 0.1  # Of Q-learning.
+    epsilon: float = 0.1  # Share of steps that explore.
+    discount: float = 0.99  # Of the agent, and of the shaping.
+    threshold: float | None = None  # Also report how many episodes it takes to reach this mean return.
 
     def run(self) -> None:
         """Learn, compare and save."""
@@ -119,37 +102,32 @@ class Learn(Output):
         if self.credit is not None:
             credit = secret_rl.OnlineCredit(secret_rl.Secret.load(self.credit), repeat=self.repeat)
             tasks["OnlineCredit"] = self._shaped(env, credit)
-        inputs = {"potential": self.potential, "credit": self.credit}
-        with RunFolder(self.out, "learn", self._settings(), inputs) as record:
-            curves = LearningCurves(self._learned(tasks, record))
+        settings = {**self.settings(), "option": options_of(self.option)}
+        with RunFolder(self.out, "learn", settings, {"potential": self.potential, "credit": self.credit}) as record:
+            curves = LearningCurves(self._learn(tasks, record))
             comparison, words = verdict(curves, threshold=self.threshold)
             files = write_curves(curves, comparison, self.out)
             record.finish(**results_of(curves, comparison, words if len(tasks) > 1 else None))
         self.answer(f"{comparison}\n\n{words}\n" if len(tasks) > 1 else f"{comparison}\n", comparison.to_json())
         self.note("\n".join(f"saved       {path}" for path in files))
 
-    def _settings(self) -> dict[str, Any]:
-        settings = {name: value for name, value in vars(self).items() if name not in ("out", "quiet", "json")}
-        return {**settings, "option": options_of(self.option)}
-
-    def _learned(self, tasks: dict[str, gym.Env[Any, Any]], record: RunFolder) -> dict[str, NDArray[np.float64]]:
-        """Condition -> (1, seeds, episodes)."""
-        numbers = {"learning_rate": self.learning_rate, "epsilon": self.epsilon, "discount": self.discount}
-        total = len(tasks) * self.seeds * self.episodes
-        returns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in tasks}
-        with progress_bar(None, "episodes") as tick:
-            for number, name in enumerate(tasks):
-                for seed in range(self.seeds):
-                    before = (number * self.seeds + seed) * self.episodes
-                    told = part_of(tick, f"{name}, agent {seed + 1} of {self.seeds}", before, total)
-                    agent = secret_rl.QLearning(seed=seed, **numbers)
-                    returns[name].append(
-                        record.array(f"{name}-{seed}", partial(returns_of, agent, tasks[name], self.episodes, told))
-                    )
-        return {name: np.stack(parts)[None] for name, parts in returns.items()}
-
     def _shaped(self, env: gym.Env[Any, Any], potential: Any) -> gym.Env[Any, Any]:
         return secret_rl.PotentialShaping(env, potential, self.discount, scale=self.scale)
+
+    def _learn(self, tasks: dict[str, gym.Env[Any, Any]], record: RunFolder) -> dict[str, NDArray[np.float64]]:
+        """Condition -> (1, seeds, episodes)."""
+        numbers = {"learning_rate": self.learning_rate, "epsilon": self.epsilon, "discount": self.discount}
+        total, done = len(tasks) * self.seeds * self.episodes, 0
+        returns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in tasks}
+        with progress_bar(None, "episodes") as tick:
+            for name, task in tasks.items():
+                for seed in range(self.seeds):
+                    agent = secret_rl.QLearning(seed=seed, **numbers)
+                    progress = part_of(tick, f"{name}, agent {seed + 1} of {self.seeds}", done, total)
+                    learn = partial(returns_of, agent, task, self.episodes, progress)
+                    returns[name].append(record.array(f"{name}-{seed}", learn))
+                    done += self.episodes
+        return {name: np.stack(parts)[None] for name, parts in returns.items()}
 
 
 def returns_of(
@@ -160,8 +138,8 @@ def returns_of(
 
 
 def part_of(tick: Tick, what: str, before: int, total: int) -> Tick:
-    """Tells a bar of several parts how far one of them has come."""
-    return lambda told, done, _: tick(f"{what}: {told}", before + done, total)
+    """The progress of one part of several, for the bar of all."""
+    return lambda now, done, _: tick(f"{what}: {now}", before + done, total)
 
 
 def verdict(
@@ -174,14 +152,16 @@ def verdict(
     name = curves.names[-1]
     before, after = comparison["none"], comparison[name]
     if fraction is None and threshold is None:
-        words = f"{name}: mean return {after.area.value:.2f} over training instead of {before.area.value:.2f}"
-    else:
-        goal = f"{fraction:.0%} of optimal" if fraction is not None else f"a return of {threshold:g}"
-        words = (
-            f"{name}: reached {goal} in {_episodes(after.episodes_to_threshold, curves.episodes)} instead of "
-            f"{_episodes(before.episodes_to_threshold, curves.episodes)} episodes"
+        return (
+            comparison,
+            f"{name}: mean return {after.area.value:.2f} over training instead of {before.area.value:.2f}",
         )
-    return comparison, words
+    goal = f"{fraction:.0%} of optimal" if fraction is not None else f"a return of {threshold:g}"
+    sooner, later = (
+        f"more than {curves.episodes:,}" if row.episodes_to_threshold is None else f"{row.episodes_to_threshold:,.0f}"
+        for row in (after, before)
+    )
+    return comparison, f"{name}: reached {goal} in {sooner} instead of {later} episodes"
 
 
 def write_curves(curves: LearningCurves, comparison: Comparison, folder: Path) -> list[Path]:
@@ -199,13 +179,5 @@ def write_curves(curves: LearningCurves, comparison: Comparison, folder: Path) -
 
 def results_of(curves: LearningCurves, comparison: Comparison, words: str | None) -> dict[str, Any]:
     """What the record of a run says of its learning curves."""
-    return {
-        "curves": CURVES,
-        "window": min(_WINDOW, curves.episodes),
-        "comparison": comparison.to_json(),
-        "verdict": words,
-    }
-
-
-def _episodes(median: float | None, most: int) -> str:
-    return f"more than {most:,}" if median is None else f"{median:,.0f}"
+    window = min(_WINDOW, curves.episodes)
+    return {"curves": CURVES, "window": window, "comparison": comparison.to_json(), "verdict": words}

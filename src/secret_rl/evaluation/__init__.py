@@ -1,9 +1,16 @@
-"""How good credit is, and what it is worth to those who learn with it."""
+"""How good credit is, and how much faster agents learn with it."""
 
 from secret_rl.evaluation.comparison import ComparedCondition, Comparison, compare
-from secret_rl.evaluation.credit_quality import CreditQuality, credit_quality
-from secret_rl.evaluation.curves import LearningCurves
-from secret_rl.evaluation.places import attention_by_place
+from secret_rl.evaluation.credit_quality import CreditQuality, attention_by_place, credit_quality
+from secret_rl.evaluation.curves import (
+    LearningCurves,
+    area_under_curve,
+    episodes_to_threshold,
+    final_performance,
+    median_time,
+    share_reached,
+    smooth,
+)
 from secret_rl.evaluation.statistics import (
     AggregatedCurve,
     Bootstrap,
@@ -15,16 +22,6 @@ from secret_rl.evaluation.statistics import (
     probability_of_improvement,
     ratio,
 )
-from secret_rl.evaluation.transfer import (
-    TargetTime,
-    area_under_curve,
-    episodes_to_threshold,
-    final_performance,
-    median_time,
-    share_reached,
-    smooth,
-    target_time,
-)
 
 __all__ = [
     "AggregatedCurve",
@@ -34,7 +31,6 @@ __all__ = [
     "CreditQuality",
     "Estimate",
     "LearningCurves",
-    "TargetTime",
     "aggregate",
     "area_under_curve",
     "attention_by_place",
@@ -50,5 +46,4 @@ __all__ = [
     "ratio",
     "share_reached",
     "smooth",
-    "target_time",
 ]

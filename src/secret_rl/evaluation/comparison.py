@@ -1,33 +1,62 @@
-"""Conditions beside a baseline: one table of what was learned, how fast, and how sure that is."""
+"""Conditions beside a baseline: one table of what was learned, how fast, and how certain that is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from secret_rl.evaluation.curves import LearningCurves
+from secret_rl.evaluation.curves import (
+    LearningCurves,
+    area_under_curve,
+    episodes_to_threshold,
+    final_performance,
+    median_time,
+    share_reached,
+)
 from secret_rl.evaluation.statistics import (
     BOOTSTRAP,
     Bootstrap,
     Estimate,
-    Floats,
     draw,
+    estimates_of,
     improvements,
-    interval,
     means,
     ratio_estimate,
     trimmed_means,
 )
-from secret_rl.evaluation.tables import Table
-from secret_rl.evaluation.transfer import (
-    area_under_curve,
-    final_performance,
-    median_time,
-    share_reached,
-    target_time,
-)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text cells with notes below, as plain text and as Markdown; the report renders it as HTML."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+    def to_text(self) -> str:
+        """Aligned columns.
+
+        >>> print(Table(["name", "x"], [["longer", "1"], ["b", "20"]]).to_text())
+        name    x
+        ------  --
+        longer  1
+        b       20
+        <BLANKLINE>
+        """
+        cells = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        cells = [self.header, ["-" * width for width in widths], *self.rows]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+        return "\n".join([*lines, "", *self.notes])
+
+    def to_markdown(self) -> str:
+        """A Markdown table."""
+        cells = [self.header, ["---"] * len(self.header), *self.rows]
+        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+        return "\n".join([*lines, "", *self.notes, ""])
 
 
 @dataclass(frozen=True)
@@ -52,11 +81,7 @@ class ComparedCondition:
     episodes_to_threshold: float | None = None
     """Median over all runs; None where half of them or more did not reach it."""
     total_episodes: float | None = None
-    """The same and the target trajectories collected beforehand."""
-    steps_to_threshold: float | None = None
-    """Median steps, if lengths are known."""
-    total_steps: float | None = None
-    """The same and the steps collected beforehand, if known."""
+    """The same plus the target trajectories collected beforehand."""
 
     def to_json(self) -> dict[str, Any]:
         """Every number by name."""
@@ -83,19 +108,6 @@ class Comparison:
             raise KeyError(f"no condition {name!r}: compared were {', '.join(map(repr, self.conditions))}")
         return self.conditions[name]
 
-    def __str__(self) -> str:
-        return self.table().to_text()
-
-    def to_markdown(self) -> str:
-        """A table with what its numbers mean below."""
-        return self.table().to_markdown()
-
-    def table(self) -> Table:
-        """The cells and the notes that text, Markdown and HTML show."""
-        columns = self._columns()
-        rows = [[cell(row) for cell in columns.values()] for row in self.conditions.values()]
-        return Table(list(columns), rows, self._notes())
-
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON can hold it; null for what is undefined, unbounded or not known."""
         own = {name: value for name, value in vars(self).items() if name not in ("conditions", "bootstrap")}
@@ -116,8 +128,8 @@ class Comparison:
         names = ("baseline", "mazes", "seeds", "episodes", "threshold", "unit")
         return cls(conditions, bootstrap=Bootstrap(**content["bootstrap"]), **{name: content[name] for name in names})
 
-    def _columns(self) -> dict[str, Callable[[ComparedCondition], str]]:
-        """Title -> what to say of a condition."""
+    def table(self) -> Table:
+        """The cells and notes that text, Markdown and HTML show."""
         columns: dict[str, Callable[[ComparedCondition], str]] = {
             "condition": lambda row: row.name,
             "mean return": lambda row: f"{row.area:.3f}",
@@ -130,7 +142,8 @@ class Comparison:
             columns["episodes to threshold"] = lambda row: _time(row.episodes_to_threshold)
             if any(row.total_episodes != row.episodes_to_threshold for row in self.conditions.values()):
                 columns["with those collected"] = lambda row: _time(row.total_episodes)
-        return columns
+        rows = [[cell(row) for cell in columns.values()] for row in self.conditions.values()]
+        return Table(list(columns), rows, self._notes())
 
     def _notes(self) -> list[str]:
         drawn = {"both": "mazes and seeds", "mazes": "mazes", "seeds": "seeds within mazes"}[self.bootstrap.resample]
@@ -143,6 +156,13 @@ class Comparison:
         if self.threshold is not None:
             notes.append(f"Threshold: {self.threshold}; median over all runs, those that never reach it included.")
         return notes
+
+    def __str__(self) -> str:
+        return self.table().to_text()
+
+    def to_markdown(self) -> str:
+        """A table with what its numbers mean below."""
+        return self.table().to_markdown()
 
 
 def compare(
@@ -157,75 +177,59 @@ def compare(
 ) -> Comparison:
     """Put every condition beside the baseline.
 
-    With a ``threshold``, or a ``fraction`` of ``curves.optimal``, times to reach it are told too: of the mean over
-    ``window`` episodes. ``unit`` says what the points of the curves are where they are not episodes.
-
     >>> rng = np.random.default_rng(0)
     >>> slow, fast = (rng.normal(level, 0.1, (30, 5, 100)) for level in (0.2, 0.6))
     >>> comparison = compare(LearningCurves({"none": slow, "pending": fast}, optimal=1.0), fraction=0.5)
     >>> print(f"{comparison['pending'].ratio:.1f}, reached {comparison['pending'].share_reached:.0%}")
     3.0 [3.0, 3.0], reached 100%
+
+    Args:
+        curves: The learning curves of all conditions.
+        baseline: The condition that the others are compared with.
+        threshold: A return, one for all mazes or one per maze: the table then says how long each condition takes to
+            reach it.
+        fraction: The same as a fraction of ``curves.optimal``.
+        window: The number of episodes whose mean return must reach the threshold.
+        bootstrap: How intervals are made.
+        unit: What the points of the curves are, where they are not episodes.
     """
     if baseline not in curves.returns:
         raise ValueError(f"no condition {baseline!r} to compare with: pass baseline=, one of {list(curves.names)}")
     rows = _estimates(curves, baseline, bootstrap)
-    told = None
+    words = None
     if threshold is not None or fraction is not None:
-        times = {name: _times(curves, name, threshold, fraction, window) for name in curves}
-        rows = {name: {**row, **times[name]} for name, row in rows.items()}
-        told = _threshold_in_words(threshold, fraction, window)
+        for name in curves:
+            times = episodes_to_threshold(
+                curves[name], threshold, fraction=fraction, optimal=curves.optimal, window=window
+            )
+            rows[name] |= {
+                "share_reached": share_reached(times),
+                "episodes_to_threshold": median_time(times),
+                "total_episodes": median_time(times + curves.collected[name][:, None]),
+            }
+        words = _threshold_in_words(threshold, fraction, window)
     conditions = {name: ComparedCondition(name, **row) for name, row in rows.items()}
-    return Comparison(conditions, baseline, curves.mazes, curves.seeds, curves.episodes, told, bootstrap, unit)
+    return Comparison(conditions, baseline, curves.mazes, curves.seeds, curves.episodes, words, bootstrap, unit)
 
 
 def _estimates(curves: LearningCurves, baseline: str, bootstrap: Bootstrap) -> dict[str, dict[str, Any]]:
-    """All conditions at once, so that the runs are drawn twice and not for every number anew."""
+    """All conditions at once, so that the runs are drawn twice and not again for every number."""
     areas = np.stack([area_under_curve(curves[name]) for name in curves], -1)  # (mazes, seeds, conditions)
     finals = np.stack([final_performance(curves[name]) for name in curves], -1)
-    base = curves.names.index(baseline)
+    base, count = curves.names.index(baseline), len(curves)
     theirs = areas[..., base, None]
     kinds = {"area": areas, "final": finals, "difference": areas - theirs, "improvement": improvements(areas, theirs)}
     point, draws = draw(means, np.concatenate(list(kinds.values()), -1), bootstrap)
-    count = len(curves)
-    estimates = {
-        kind: _tell(point[i * count : (i + 1) * count], draws[:, i * count : (i + 1) * count], bootstrap)
-        for i, kind in enumerate(kinds)
-    }
-    estimates["area_iqm"] = _tell(*draw(trimmed_means, areas, bootstrap), bootstrap)
-    estimates["ratio"] = [
+    every = estimates_of(point, draws, bootstrap.confidence)
+    columns: dict[str, list[Estimate]] = {kind: every[i * count : (i + 1) * count] for i, kind in enumerate(kinds)}
+    columns["area_iqm"] = estimates_of(*draw(trimmed_means, areas, bootstrap), bootstrap.confidence)
+    columns["ratio"] = [
         ratio_estimate(point[i], point[base], draws[:, i], draws[:, base], bootstrap.confidence) for i in range(count)
     ]
     relative = ("ratio", "difference", "improvement")
     return {
-        name: {kind: None if i == base and kind in relative else column[i] for kind, column in estimates.items()}
+        name: {kind: None if i == base and kind in relative else column[i] for kind, column in columns.items()}
         for i, name in enumerate(curves)
-    }
-
-
-def _tell(point: Floats, draws: Floats, bootstrap: Bootstrap) -> list[Estimate]:
-    low, high = interval(draws, bootstrap.confidence)
-    return [Estimate(*map(float, numbers)) for numbers in zip(point, low, high, strict=True)]
-
-
-def _times(
-    curves: LearningCurves, name: str, threshold: ArrayLike | None, fraction: float | None, window: int
-) -> dict[str, float | None]:
-    time = target_time(
-        curves[name],
-        threshold,
-        fraction=fraction,
-        optimal=curves.optimal,
-        window=window,
-        lengths=None if curves.lengths is None else curves.lengths[name],
-        collected=curves.collected[name],
-        collected_steps=None if curves.collected_steps is None else curves.collected_steps[name],
-    )
-    return {
-        "share_reached": share_reached(time.episodes),
-        "episodes_to_threshold": median_time(time.episodes),
-        "total_episodes": median_time(time.total_episodes),
-        "steps_to_threshold": None if time.steps is None else median_time(time.steps),
-        "total_steps": None if time.total_steps is None else median_time(time.total_steps),
     }
 
 

@@ -1,6 +1,6 @@
-"""Credit against the truth (paper, section 3.1 and appendix A)."""
+"""Credit against the truth (paper, section 3.1 and appendix A), and attention over a map."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from secret_rl.credit import Attributions
 
 _FARTHEST = 20
-_WEIGHTS_AT_A_TIME = 1 << 20  # bounds memory whatever the number of rewards
 
 
 @dataclass(frozen=True)
@@ -102,191 +101,110 @@ def credit_quality(
         raise ValueError(f"tolerance must not be negative, got {tolerance}")
     if events not in ("all", "any"):
         raise ValueError(f"events must be 'all' or 'any', got {events!r}")
-    known = _Truth(attributions, _array(truth, annotation))
-    judged = np.flatnonzero(_of_kind(attributions.reward, rewards) & (known.count > 0))
-    blocks = list(_blocks(judged, np.diff(attributions.offsets))) or [judged]
-    parts = [_judge(attributions, known, block, threshold, tolerance, events) for block in blocks]
-    row = {name: np.concatenate([part[name] for part, _ in parts]) for name in parts[0][0]}
-    concentration = np.sum([distances for _, distances in parts], axis=0) / max(len(judged), 1)
+    reward = attributions.reward
+    kinds = {"positive": reward > 0, "negative": reward < 0, "all": np.ones(len(reward), np.bool_)}
+    if rewards not in kinds:
+        raise ValueError(f"rewards must be one of {sorted(kinds)}, got {rewards!r}")
+    true_steps = _true_steps(attributions, _array(truth, annotation))
+    concentration = np.zeros(2 * _FARTHEST + 1)
+    rows = []
+    for row in np.flatnonzero(kinds[rewards]).tolist():
+        if len(true := true_steps(row)):
+            weights = attributions.row(row)
+            if not (weights >= 0).all():
+                wrong = int(np.argmin(weights >= 0))
+                raise ValueError(f"the attention of row {row} on step {wrong} is {weights[wrong]}")
+            rows.append(_judge(weights, true, threshold, tolerance, events == "any", concentration))
+    measures = np.array(rows, np.float64).reshape(-1, 8).T
+    right, credited, found, wanted, average_precision, strongest, attention, uniform = measures
     return CreditQuality(
-        precision=_ratio(row["right"].sum(), row["credited"].sum()),
-        recall=_ratio(row["found"].sum(), row["wanted"].sum()),
-        average_precision=_mean(row["average_precision"]),
-        strongest=_mean(row["strongest"]),
-        row_precision=_mean(row["right"] / np.maximum(row["credited"], 1)),
-        row_recall=_mean(row["found"] / row["wanted"]),
-        attention_on_events=_mean(row["attention"]),
-        uniform_share=_mean(row["uniform"]),
+        precision=_ratio(right.sum(), credited.sum()),
+        recall=_ratio(found.sum(), wanted.sum()),
+        average_precision=_mean(average_precision),
+        strongest=_mean(strongest),
+        row_precision=_mean(right / np.maximum(credited, 1)),
+        row_recall=_mean(found / wanted),
+        attention_on_events=_mean(attention),
+        uniform_share=_mean(uniform),
         coverage=attributions.coverage,
-        rows=len(judged),
+        rows=len(rows),
         threshold=threshold,
         tolerance=tolerance,
         events=events,
-        concentration={d - _FARTHEST: float(v) for d, v in enumerate(concentration)},
+        concentration={d - _FARTHEST: float(v) / max(len(rows), 1) for d, v in enumerate(concentration)},
     )
 
 
-def _ratio(part: int, whole: int) -> float:
+def _judge(
+    weights: NDArray[np.float32],
+    true: NDArray[np.int64],
+    threshold: float,
+    tolerance: int,
+    any_event: bool,
+    concentration: NDArray[np.float64],
+) -> tuple[float, ...]:
+    """Measures of one row with attention ``weights`` (steps,) and ``true`` (events,) steps.
+
+    Adds its attention to ``concentration``, by distance to the nearest event.
+    """
+    steps = np.arange(len(weights))
+    far = 2 * (len(weights) + int(true[-1]) + 1)  # farther than any event
+    before, after = np.concatenate([[-far], true]), np.append(true, far)
+    place = np.searchsorted(true, steps, side="right")
+    back, ahead = steps - before[place], after[place] - steps
+    distance = np.where(back <= ahead, back, -ahead)  # (steps,) to the nearest event, the earlier one of two
+    close = np.abs(distance) <= _FARTHEST
+    concentration += np.bincount(distance[close] + _FARTHEST, weights[close], minlength=len(concentration))
+
+    near, credited, largest = np.abs(distance) <= tolerance, weights > threshold, weights == weights.max()
+    # A row ends before an event if its reward was predicted early: such an event scores -1.
+    windows = (weights[max(step - tolerance, 0) : step + tolerance + 1] for step in true)
+    scores = np.sort([window.max(initial=-1) for window in windows])[::-1]
+    found, wanted = int((scores > threshold).sum()), len(true)
+    # Ranked by score, events last among equals: before the k-th event come k - 1 events and all others of that score.
+    scores, others = scores[scores >= 0], np.sort(weights[~near])
+    ahead_of = len(others) - np.searchsorted(others, scores)
+    number = np.arange(1, len(scores) + 1)
+    precision = number / (number + ahead_of)
+    if any_event:
+        found, wanted, precision = min(found, 1), 1, precision[:1]
+    return (
+        (credited & near).sum(),
+        credited.sum(),
+        found,
+        wanted,
+        precision.sum() / wanted,
+        (largest & near).sum() / largest.sum(),
+        weights[near].sum(dtype=np.float64),
+        near.mean(),
+    )
+
+
+def _true_steps(attributions: "Attributions", truth: NDArray[Any]) -> Callable[[int], NDArray[np.int64]]:
+    """The steps of the true events of a row, from marked steps or from causes."""
+    starts = np.concatenate([[0], np.cumsum(attributions.lengths)])
+    if truth.shape != (starts[-1],):
+        raise ValueError(f"truth of shape {truth.shape}, but the attributions are of {starts[-1]} steps")
+    first, sizes = starts[attributions.episode], np.diff(attributions.offsets)  # (rows,)
+    if truth.dtype == np.bool_:
+        return lambda row: np.flatnonzero(truth[first[row] : first[row] + sizes[row]])
+    within = np.arange(starts[-1]) - np.repeat(starts[:-1], attributions.lengths)
+    wrong = np.flatnonzero((truth >= within) | (truth < -1))
+    if len(wrong):
+        raise ValueError(
+            f"the cause of step {within[wrong[0]]} is step {truth[wrong[0]]}: it must be an earlier one, or -1 "
+            "(to mark events, pass booleans)"
+        )
+    cause = truth[first + attributions.step].astype(np.int64)
+    return lambda row: cause[row : row + 1][cause[row : row + 1] >= 0]
+
+
+def _ratio(part: float, whole: float) -> float:
     return float(part / whole) if whole else 0.0
 
 
 def _mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else 0.0
-
-
-class _Truth:
-    """The true events of each row, from marked steps or from causes."""
-
-    def __init__(self, attributions: "Attributions", truth: NDArray[Any]) -> None:
-        starts = np.concatenate([[0], np.cumsum(attributions.lengths)])
-        if truth.shape != (starts[-1],):
-            raise ValueError(f"truth of shape {truth.shape}, but the attributions are of {starts[-1]} steps")
-        self._marks = truth.dtype == np.bool_
-        self._first = starts[attributions.episode]  # (rows,)
-        if self._marks:
-            self._marked = np.flatnonzero(truth)
-            last = self._first + np.diff(attributions.offsets)
-            self._from, to = np.searchsorted(self._marked, self._first), np.searchsorted(self._marked, last)
-            self.count = to - self._from  # (rows,)
-        else:
-            within = np.arange(starts[-1]) - np.repeat(starts[:-1], attributions.lengths)
-            wrong = np.flatnonzero((truth >= within) | (truth < -1))
-            if len(wrong):
-                raise ValueError(
-                    f"the cause of step {within[wrong[0]]} is step {truth[wrong[0]]}: it must be an earlier one, or -1 "
-                    "(to mark events, pass booleans)"
-                )
-            self._cause = truth[self._first + attributions.step].astype(np.int64)
-            self.count = (self._cause >= 0).astype(np.int64)
-
-    def of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(events,) the row, as a place in ``rows``, and the step of each event, in order."""
-        if not self._marks:
-            return np.arange(len(rows)), self._cause[rows]
-        row, place = _ragged(self.count[rows])
-        return row, self._marked[self._from[rows][row] + place] - self._first[rows][row]
-
-
-def _judge(
-    attributions: "Attributions", truth: _Truth, rows: NDArray[np.int64], threshold: float, tolerance: int, events: str
-) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]]:
-    """Measures of some rows, (rows,) each, and their attention by distance, summed over rows."""
-    sizes = np.diff(attributions.offsets)[rows]
-    starts = np.cumsum(sizes) - sizes
-    row, step = _ragged(sizes)  # (pairs,) all pairs of a row and a step of it
-    weights = attributions.weights[attributions.offsets[rows][row] + step].astype(np.float32)
-    if not (weights >= 0).all():
-        wrong = int(np.argmin(weights >= 0))
-        raise ValueError(f"the attention of row {rows[row[wrong]]} on step {step[wrong]} is {weights[wrong]}")
-    event_row, event_step = truth.of(rows)  # (events,)
-    distance = _signed_distance(row, step, event_row, event_step)
-    near, credited = np.abs(distance) <= tolerance, weights > threshold
-    score = _event_scores(weights, starts[event_row], sizes[event_row], event_step, tolerance)
-
-    def count(of_row: NDArray[np.int64], values: NDArray[Any] | None = None) -> NDArray[Any]:
-        return np.bincount(of_row, values, minlength=len(rows))
-
-    found, wanted = count(event_row[score > threshold]), truth.count[rows]
-    in_row = score >= 0
-    precision, precision_row = _precision_at_events(
-        (event_row[in_row], score[in_row]), (row[~near], weights[~near]), first_only=events == "any"
-    )
-    if events == "any":
-        found, wanted = np.minimum(found, 1), np.ones_like(wanted)
-    largest = weights == np.maximum.reduceat(weights, starts)[row] if len(rows) else near
-    close = np.abs(distance) <= _FARTHEST
-    distances = np.bincount(distance[close] + _FARTHEST, weights[close], minlength=2 * _FARTHEST + 1)
-    return {
-        "right": count(row[credited & near]),
-        "credited": count(row[credited]),
-        "found": found,
-        "wanted": wanted,
-        "average_precision": count(precision_row, precision) / wanted,
-        "strongest": count(row[largest & near]) / count(row[largest]),
-        "attention": count(row[near], weights[near]),
-        "uniform": count(row[near]) / sizes,
-    }, distances.astype(np.float64)
-
-
-def _event_scores(
-    weights: NDArray[np.float32],
-    start: NDArray[np.int64],
-    size: NDArray[np.int64],
-    step: NDArray[np.int64],
-    tolerance: int,
-) -> NDArray[np.float32]:
-    """(events,) the largest weight within the tolerance of each event; -1 if no step of the row is.
-
-    ``start`` and ``size`` say where the weights of its row lie. A row may end before its event if its reward was
-    predicted early.
-    """
-    high = np.minimum(step + tolerance + 1, size)
-    low = np.minimum(np.maximum(step - tolerance, 0), high)
-    windows = np.stack([start + low, start + high], 1).ravel()
-    largest = np.maximum.reduceat(np.append(weights, np.float32(0)), windows)[::2] if len(step) else weights
-    return np.where(low < high, largest, np.float32(-1))
-
-
-def _precision_at_events(
-    events: tuple[NDArray[np.int64], NDArray[np.float32]],
-    others: tuple[NDArray[np.int64], NDArray[np.float32]],
-    *,
-    first_only: bool,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(events,) the share of events among the items of a row down to each event, and its row.
-
-    Items are pairs of a row and a score, ranked from the largest score; of equal ones, events come last. With
-    ``first_only``, the best event of each row alone.
-    """
-    row, score = np.concatenate([events[0], others[0]]), np.concatenate([events[1], others[1]])
-    # Floats that are not negative sort as their bits do: (row, score downwards, event) in one integer sorts fastest.
-    key = (row << 33) | ((0x7FFFFFFF - (score + np.float32(0)).view(np.int32).astype(np.int64)) << 1)  # -0.0 + 0 is 0.0
-    key[: len(events[0])] |= 1
-    key.sort()
-    row, place = key >> 33, np.flatnonzero(key & 1)
-    first = np.searchsorted(row, row[place])  # of its row
-    number = np.arange(len(place)) - np.searchsorted(place, first) + 1  # among the events of its row
-    precision = number / (place - first + 1)
-    kept = number == 1 if first_only else slice(None)
-    return precision[kept], row[place][kept]
-
-
-def _signed_distance(
-    row: NDArray[np.int64], step: NDArray[np.int64], event_row: NDArray[np.int64], event_step: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """(pairs,) step minus the nearest event of its row; the earlier one of two equally near."""
-    apart = 2 * max(step.max(initial=0), event_step.max(initial=0)) + 2  # so that events of other rows are farther
-    events = event_row * apart + event_step
-    events = np.concatenate([[-apart], events, [(row.max(initial=0) + 2) * apart]])
-    place = row * apart + step
-    after = np.searchsorted(events, place)
-    back, ahead = place - events[after - 1], events[after] - place
-    return np.asarray(np.where(back <= ahead, back, -ahead), np.int64)
-
-
-def _ragged(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(sum of sizes,) the row of each item, and its place in that row."""
-    row = np.repeat(np.arange(len(sizes)), sizes)
-    return row, np.arange(len(row)) - (np.cumsum(sizes) - sizes)[row]
-
-
-def _blocks(rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Runs of rows with a bounded number of weights, at least one row each."""
-    ends = np.cumsum(sizes[rows])
-    first = 0
-    while first < len(rows):
-        done = ends[first - 1] if first else 0
-        last = max(int(np.searchsorted(ends, done + _WEIGHTS_AT_A_TIME, side="right")), first + 1)
-        yield rows[first:last]
-        first = last
-
-
-def _of_kind(reward: NDArray[np.float64], rewards: str) -> NDArray[np.bool_]:
-    """(rows,) whether each is of the kind to be judged."""
-    kinds = {"positive": reward > 0, "negative": reward < 0, "all": np.ones(len(reward), np.bool_)}
-    if rewards not in kinds:
-        raise ValueError(f"rewards must be one of {sorted(kinds)}, got {rewards!r}")
-    return kinds[rewards]
 
 
 def _array(truth: Trajectories | NDArray[Any], annotation: str | None) -> NDArray[Any]:
@@ -309,3 +227,40 @@ def _array(truth: Trajectories | NDArray[Any], annotation: str | None) -> NDArra
     if truth.dtype.kind not in "biu":
         raise ValueError(f"the truth holds {truth.dtype} values: expected booleans (events) or integers (causes)")
     return truth
+
+
+def attention_by_place(
+    attributions: "Attributions",
+    places: NDArray[np.int64],
+    shape: tuple[int, int],
+    *,
+    rows: NDArray[np.bool_] | None = None,
+) -> NDArray[np.float64]:
+    """``shape``: the mean attention of a step in each place; NaN where no step was.
+
+    Args:
+        attributions: What ``Secret.attribute`` returned.
+        places: (steps, 2) whole numbers from 0, one pair for each step of the attributed trajectories, end to end.
+        shape: Of the map.
+        rows: (rewards,) which of the attributed rewards to take; every step up to such a reward counts, with the
+            attention that reward pays to it.
+    """
+    places = np.asarray(places)
+    starts = np.concatenate([[0], np.cumsum(attributions.lengths)])
+    if places.shape != (starts[-1], 2):
+        raise ValueError(f"places of shape {places.shape}, but the attributions are of {starts[-1]} steps: expected "
+                         f"({starts[-1]}, 2)")  # fmt: skip
+    if len(places) and (places.min() < 0 or (places.max(0) >= shape).any()):
+        raise ValueError(f"places from {places.min(0)} to {places.max(0)} do not lie in a grid of shape {shape}")
+    chosen = np.ones(len(attributions), np.bool_) if rows is None else np.asarray(rows, np.bool_)
+    if chosen.shape != (len(attributions),):
+        raise ValueError(f"rows of shape {chosen.shape} for {len(attributions)} rewards")
+    sizes = np.diff(attributions.offsets)
+    of_row = np.repeat(np.arange(len(sizes)), sizes)
+    step = np.arange(len(of_row)) - np.repeat(attributions.offsets[:-1], sizes)
+    kept = chosen[of_row]
+    passed = places[(starts[attributions.episode[of_row]] + step)[kept]]
+    flat, cells = passed[:, 0] * shape[1] + passed[:, 1], shape[0] * shape[1]
+    visits = np.bincount(flat, minlength=cells)
+    total = np.bincount(flat, weights=attributions.weights[kept].astype(np.float64), minlength=cells)
+    return np.asarray((total / np.where(visits, visits, np.nan)).reshape(shape))

@@ -1,4 +1,4 @@
-"""Learning curves of several conditions on the same mazes and seeds, in memory and on disk."""
+"""Learning curves of several conditions on the same mazes and seeds, and one number for each of their runs."""
 
 import csv
 from collections.abc import Iterator, Mapping
@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from secret_rl.atomic import replacing
-from secret_rl.evaluation.transfer import amount_per_maze, as_lengths, as_returns, per_maze
 from secret_rl.files import FileFormat
 
 _FORMAT = FileFormat("secret-rl learning curves", remedy="restore it or learn again")
+# Returns may be float32, and a mean of equal numbers may miss them by a rounding error: that still reaches a threshold.
+_ROUNDING = 1e-6
+
+Runs = NDArray[np.float64]
+"""(mazes, seeds) a number per run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +25,8 @@ class LearningCurves:
     """Unshaped discounted returns by condition, every condition on the same mazes with the same seeds.
 
     Run (maze, seed) of one condition is compared with run (maze, seed) of another, so all have the same shape.
-    Lists become arrays; a number that stands for all mazes becomes one per maze.
+    A run is an array or list of returns, or a curve that ``QLearning.learn`` or ``train`` returned. A number for all
+    mazes becomes one per maze.
 
     >>> curves = LearningCurves({"none": np.zeros((4, 3, 50)), "pending": np.ones((4, 3, 50))}, optimal=1.0)
     >>> curves
@@ -30,16 +35,12 @@ class LearningCurves:
     ((4, 3, 50), array([1., 1., 1., 1.]))
     """
 
-    returns: Mapping[str, NDArray[Any]]
+    returns: Mapping[str, Any]
     """Condition -> (mazes, seeds, episodes)."""
-    lengths: Mapping[str, NDArray[Any]] | None = None
-    """Condition -> (mazes, seeds, episodes) steps of each episode; of every condition, or None."""
-    optimal: NDArray[Any] | None = None
+    optimal: Any = None
     """(mazes,) the best discounted return of each maze."""
     collected: Mapping[str, Any] = field(default_factory=dict)
     """Condition -> (mazes,) target trajectories collected before learning; conditions not named collected none."""
-    collected_steps: Mapping[str, Any] | None = None
-    """Condition -> (mazes,) steps of those trajectories; of every condition that collected any, or None."""
 
     def __post_init__(self) -> None:
         if not self.returns:
@@ -47,7 +48,7 @@ class LearningCurves:
         for name in self.returns:
             if not isinstance(name, str) or not name.strip() or not name.isprintable():
                 raise ValueError(f"a condition needs a printable name, got {name!r}")
-        returns = {name: _locked(as_returns(array, f"returns of {name!r}")) for name, array in self.returns.items()}
+        returns = {name: _locked(as_returns(runs, f"returns of {name!r}")) for name, runs in self.returns.items()}
         first, shape = next((name, array.shape) for name, array in returns.items())
         for name, array in returns.items():
             if array.shape != shape:
@@ -55,34 +56,21 @@ class LearningCurves:
                     f"{name!r} has (mazes, seeds, episodes) {array.shape} but {first!r} {shape}: conditions are "
                     "compared run by run, so all need the same mazes, seeds and number of episodes"
                 )
+        unknown = [name for name in self.collected if name not in returns]
+        if unknown:
+            raise ValueError(f"collected of {unknown}, but the conditions are {tuple(returns)}")
+        collected = {
+            name: per_maze(self.collected.get(name, 0), shape[0], f"collected of {name!r}") for name in returns
+        }
+        for name, amount in collected.items():
+            if (amount < 0).any() or (amount % 1).any():
+                raise ValueError(
+                    f"collected of {name!r} must be whole numbers of at least 0, got {self.collected[name]}"
+                )
         object.__setattr__(self, "returns", returns)
+        object.__setattr__(self, "collected", {name: _locked(amount) for name, amount in collected.items()})
         if self.optimal is not None:
-            object.__setattr__(self, "optimal", _locked(per_maze(self.optimal, self.mazes, "optimal")))
-        self._check_costs()
-
-    def _check_costs(self) -> None:
-        shape = (self.mazes, self.seeds, self.episodes)
-        for what in ("lengths", "collected", "collected_steps"):
-            unknown = [name for name in getattr(self, what) or () if name not in self.returns]
-            if unknown:
-                raise ValueError(f"{what} of {unknown}, but the conditions are {self.names}")
-        if self.lengths is not None:
-            self._check_complete("lengths", self.lengths, list(self.names))
-            lengths = {n: _locked(as_lengths(self.lengths[n], shape, f"lengths of {n!r}")) for n in self.names}
-            object.__setattr__(self, "lengths", lengths)
-        object.__setattr__(self, "collected", self._amounts("collected", self.collected))
-        if self.collected_steps is not None:
-            paying = [name for name in self.names if self.collected[name].any()]
-            self._check_complete("collected_steps", self.collected_steps, paying)
-            object.__setattr__(self, "collected_steps", self._amounts("collected_steps", self.collected_steps))
-
-    def _check_complete(self, what: str, given: Mapping[str, Any], needed: list[str]) -> None:
-        missing = [name for name in needed if name not in given]
-        if missing:
-            raise ValueError(f"{what} of {sorted(given)} without those of {missing}: give all of them, or none")
-
-    def _amounts(self, what: str, given: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
-        return {n: _locked(amount_per_maze(given.get(n, 0), self.mazes, f"{what} of {n!r}")) for n in self.names}
+            object.__setattr__(self, "optimal", _locked(per_maze(self.optimal, shape[0], "optimal")))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,26 +80,22 @@ class LearningCurves:
     @property
     def mazes(self) -> int:
         """Number of mazes, or other tasks."""
-        return self._shape[0]
+        return int(self[self.names[0]].shape[0])
 
     @property
     def seeds(self) -> int:
         """Number of runs per maze."""
-        return self._shape[1]
+        return int(self[self.names[0]].shape[1])
 
     @property
     def episodes(self) -> int:
         """Number of episodes of a run."""
-        return self._shape[2]
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return next(iter(self.returns.values())).shape
+        return int(self[self.names[0]].shape[2])
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self.returns:
             raise KeyError(f"no condition {name!r}: these curves are of {', '.join(map(repr, self.names))}")
-        return self.returns[name]
+        return np.asarray(self.returns[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.returns)
@@ -121,15 +105,18 @@ class LearningCurves:
 
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self.names))
-        size = f"{self.mazes:,} mazes x {self.seeds:,} seeds x {self.episodes:,} episodes"
-        return f"LearningCurves of {names}: {size}"
+        return f"LearningCurves of {names}: {self.mazes:,} mazes x {self.seeds:,} seeds x {self.episodes:,} episodes"
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one safetensors file, whole or not at all; ``to_csv`` writes a table."""
         path = Path(path)
         if path.suffix != ".safetensors":
             raise ValueError(f"{path.name} ends in {path.suffix!r}, expected '.safetensors' (to_csv writes tables)")
-        return _FORMAT.write_arrays(path, {"names": list(self.names)}, self._arrays())
+        parts = {"returns": self.returns, "collected": self.collected}
+        arrays = {what: np.stack([part[name] for name in self]) for what, part in parts.items()}
+        if self.optimal is not None:
+            arrays["optimal"] = self.optimal
+        return _FORMAT.write_arrays(path, {"names": list(self.names)}, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> "LearningCurves":
@@ -140,28 +127,159 @@ class LearningCurves:
             return cls(optimal=optimal, **{what: dict(zip(names, part, strict=True)) for what, part in arrays.items()})
 
     def to_csv(self, path: str | Path) -> Path:
-        """Write a long table (condition, maze, seed, episode, return[, length]), whole or not at all."""
-        header = ["condition", "maze", "seed", "episode", "return", *(["length"] if self.lengths else [])]
+        """Write a long table (condition, maze, seed, episode, return), whole or not at all."""
         places = np.indices((self.mazes, self.seeds, self.episodes)).reshape(3, -1)
         with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(header)
-            for name in self.names:
-                columns = [*places, self.returns[name].ravel()] + ([self.lengths[name].ravel()] if self.lengths else [])
-                rows = zip(*(column.tolist() for column in columns), strict=True)
-                writer.writerows((name, *row) for row in rows)
+            writer.writerow(["condition", "maze", "seed", "episode", "return"])
+            for name in self:
+                columns = (column.tolist() for column in (*places, self[name].ravel()))
+                writer.writerows((name, *row) for row in zip(*columns, strict=True))
         return Path(path)
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        """Stacked over conditions; what is not known is left out."""
-        parts = {"returns": self.returns, "lengths": self.lengths, "collected": self.collected}
-        parts["collected_steps"] = self.collected_steps
-        stacked = {what: np.stack([part[n] for n in self.names]) for what, part in parts.items() if part is not None}
-        return {**stacked, **({} if self.optimal is None else {"optimal": self.optimal})}
 
 
 def _locked(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy that cannot be written to: what happens to the caller's own array later does not matter."""
+    """A read-only copy, so that later changes to the caller's array have no effect."""
     copy = array.copy()
     copy.flags.writeable = False
     return copy
+
+
+def area_under_curve(returns: ArrayLike) -> Runs:
+    """(mazes, seeds) the mean return over all of training, from returns (mazes, seeds, episodes)."""
+    return np.asarray(as_returns(returns).mean(-1, dtype=np.float64))
+
+
+def final_performance(returns: ArrayLike, share: float = 0.1) -> Runs:
+    """(mazes, seeds) the mean return over the last share of the episodes, at least one of them."""
+    curves = as_returns(returns)
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie in (0, 1], got {share}: 0.1 for the last tenth of the episodes")
+    last = max(1, round(share * curves.shape[-1]))
+    return np.asarray(curves[..., -last:].mean(-1, dtype=np.float64))
+
+
+def smooth(returns: ArrayLike, window: int) -> NDArray[np.float64]:
+    """(mazes, seeds, episodes - window + 1) moving averages over ``window`` episodes."""
+    curves = as_returns(returns).astype(np.float64)
+    episodes = curves.shape[-1]
+    if not 1 <= window <= episodes:
+        raise ValueError(f"window must lie in [1, {episodes}], the number of episodes, got {window}")
+    if window == 1:
+        return curves
+    sums = np.concatenate([np.zeros((*curves.shape[:-1], 1)), curves.cumsum(-1)], -1)
+    return np.asarray((sums[..., window:] - sums[..., :-window]) / window)
+
+
+def episodes_to_threshold(
+    returns: ArrayLike,
+    threshold: ArrayLike | None = None,
+    *,
+    fraction: float | None = None,
+    optimal: ArrayLike | None = None,
+    window: int,
+) -> Runs:
+    """(mazes, seeds) episodes played until the mean of the last ``window`` returns is at the threshold.
+
+    A run that never gets there takes infinitely long. It is not dropped: then the slowest runs would not count.
+
+    >>> returns = np.array([[[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 1.0]]])
+    >>> episodes_to_threshold(returns, fraction=0.9, optimal=1.0, window=2)
+    array([[ 4., inf]])
+
+    Args:
+        returns: (mazes, seeds, episodes).
+        threshold: A return, one for all mazes or one per maze.
+        fraction: The threshold as a fraction of the optimal return, instead.
+        optimal: The optimal return, one for all mazes or one per maze.
+        window: Number of episodes in a mean.
+    """
+    smoothed = smooth(returns, window)
+    level = _threshold_per_maze(len(smoothed), threshold, fraction, optimal)
+    reached = smoothed >= (level - _ROUNDING * np.abs(level))[:, None, None]
+    return np.where(reached.any(-1), reached.argmax(-1) + float(window), np.inf)
+
+
+def _threshold_per_maze(
+    mazes: int, threshold: ArrayLike | None, fraction: float | None, optimal: ArrayLike | None
+) -> NDArray[np.float64]:
+    """(mazes,) the return to reach, given as it is or as a fraction of the optimal one."""
+    if threshold is None and fraction is None:
+        raise ValueError("a threshold is needed: pass threshold=..., or fraction=... with optimal=...")
+    if threshold is not None and fraction is not None:
+        raise ValueError(f"both threshold={threshold} and fraction={fraction} are set: pass one of them")
+    if fraction is None:
+        return per_maze(threshold, mazes, "threshold")
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction must lie in (0, 1], got {fraction}: 0.9 for 90 % of the optimal return")
+    if optimal is None:
+        raise ValueError(f"fraction={fraction} of what? Pass optimal=..., the best return of each maze")
+    best = per_maze(optimal, mazes, "optimal")
+    if (best <= 0).any():
+        maze = int(np.argmax(best <= 0))
+        raise ValueError(
+            f"optimal return {best[maze]:g} of maze {maze} is not positive, and a fraction of it means nothing: "
+            "pass threshold=... instead"
+        )
+    return best * fraction
+
+
+def share_reached(times: ArrayLike) -> float:
+    """The share of runs that reached the threshold at all."""
+    return float(np.isfinite(_times(times)).mean())
+
+
+def median_time(times: ArrayLike) -> float | None:
+    """The median over all runs, those that never reached it included; None where the median run did not."""
+    median = float(np.median(_times(times)))
+    return median if np.isfinite(median) else None
+
+
+def _times(times: ArrayLike) -> NDArray[np.float64]:
+    values = np.asarray(times, np.float64)
+    if not values.size or np.isnan(values).any():
+        raise ValueError(f"times of shape {values.shape}: at least one is needed, and none may be NaN")
+    return values
+
+
+def as_returns(runs: Any, what: str = "returns") -> NDArray[np.floating[Any]]:
+    """Finite returns (mazes, seeds, episodes), from an array or from nested lists of arrays or single-run curves."""
+    try:
+        array = np.asarray(_without_curves(runs))
+    except ValueError as ragged:
+        raise ValueError(f"{what} are no array: every run must have the same number of episodes") from ragged
+    if array.ndim != 3 or not array.size:
+        raise ValueError(
+            f"{what} have shape {array.shape}, expected (mazes, seeds, episodes) with at least one of each"
+        )
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{what} are of type {array.dtype}, expected real numbers")
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    finite = np.isfinite(array)
+    if not finite.all():
+        maze, seed, episode = np.unravel_index(int(np.argmin(finite)), array.shape)
+        raise ValueError(
+            f"{what} hold {array[maze, seed, episode]} at maze {maze}, seed {seed}, episode {episode}: "
+            "repeat or leave out that run in every condition"
+        )
+    return array
+
+
+def _without_curves(runs: Any) -> Any:
+    """The same nested lists with the returns of each single-run curve in its place."""
+    if isinstance(runs, list | tuple):
+        return [_without_curves(run) for run in runs]
+    if hasattr(runs, "discounted"):  # (evaluations, episodes) of a deep agent
+        return runs.discounted.mean(1)
+    return getattr(runs, "returns", runs)
+
+
+def per_maze(values: Any, mazes: int, what: str) -> NDArray[np.float64]:
+    """(mazes,) finite numbers, from one for all or one per maze."""
+    array = np.asarray(values, np.float64)
+    if array.shape not in ((), (mazes,)):
+        raise ValueError(f"{what} has shape {array.shape}, expected one number or one for each of {mazes} mazes")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{what} must be finite, got {values}")
+    return np.array(np.broadcast_to(array, (mazes,)))

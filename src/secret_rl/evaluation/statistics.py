@@ -1,6 +1,6 @@
 """Estimates over runs with bootstrap intervals, paired between conditions over mazes and seeds.
 
-A bootstrap draw is told by how often each run is in it. With those counts, means, ratios and shares of all draws are
+A bootstrap draw is given by how often each run is in it. With those counts, means, ratios and shares of all draws are
 one matrix product, and an interquartile mean is a running sum over the sorted runs.
 """
 
@@ -11,13 +11,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from secret_rl.evaluation.transfer import smooth
+from secret_rl.evaluation.curves import smooth
 
 _BYTES_AT_A_TIME = 1 << 23  # of counts; a few arrays of this size live at once
-_BYTES_OF_DRAWS = 1 << 26  # of what the draws give for a block of points of a curve
+_BYTES_OF_DRAWS = 1 << 26  # of the draws for a block of points of a curve
 
 Floats = NDArray[np.float64]
 Statistic = Literal["mean", "iqm"]
+DrawnStatistic = Callable[[Floats, Floats], Floats]
+"""(draws, columns) statistics, from counts (draws, runs) and columns (runs, columns)."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,13 @@ class Bootstrap:
 
     def counts(self, mazes: int, seeds: int) -> Iterator[Floats]:
         """Blocks of (draws, mazes * seeds): how often each run is in a draw; a row sums to the number of runs."""
-        self._check_units(mazes, seeds)
+        if self.resample == "seeds" and seeds < 2:
+            raise ValueError("1 seed per maze cannot say how seeds differ: run more, or pass resample='mazes'")
+        if self.resample != "seeds" and mazes < 2:
+            raise ValueError(
+                "1 maze cannot say how mazes differ: run more, or pass Bootstrap(resample='seeds') for an interval "
+                "that holds for this maze alone"
+            )
         maze_rng, seed_rng = np.random.default_rng(self.seed).spawn(2)  # so that blocks make no difference
         block = max(1, _BYTES_AT_A_TIME // (8 * mazes * seeds))
         for first in range(0, self.draws, block):
@@ -69,18 +77,9 @@ class Bootstrap:
                 drawn = maze_rng.multinomial(mazes, np.full(mazes, 1 / mazes), size[0])
             if self.resample == "mazes":
                 runs = np.repeat(drawn, seeds, axis=1)
-            else:  # a maze drawn twice has its seeds drawn twice, each time anew
+            else:  # a maze drawn twice has its seeds drawn twice, independently
                 runs = seed_rng.multinomial(drawn * seeds, np.full(seeds, 1 / seeds)).reshape(size[0], -1)
             yield runs.astype(np.float64)
-
-    def _check_units(self, mazes: int, seeds: int) -> None:
-        if self.resample == "seeds" and seeds < 2:
-            raise ValueError("1 seed per maze cannot say how seeds differ: run more, or pass resample='mazes'")
-        if self.resample != "seeds" and mazes < 2:
-            raise ValueError(
-                "1 maze cannot say how mazes differ: run more, or pass Bootstrap(resample='seeds') for an interval "
-                "that holds for this maze alone"
-            )
 
 
 BOOTSTRAP = Bootstrap()
@@ -120,7 +119,7 @@ class Estimate:
 
 def mean(values: ArrayLike, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
     """The mean over runs of values (mazes, seeds)."""
-    return _one(means, as_runs(values), bootstrap)
+    return _one(means, _runs(values), bootstrap)
 
 
 def interquartile_mean(values: ArrayLike, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
@@ -128,25 +127,22 @@ def interquartile_mean(values: ArrayLike, bootstrap: Bootstrap = BOOTSTRAP) -> E
 
     Less swayed by single runs than the mean, and less noisy than the median (Agarwal et al. 2021).
     """
-    return _one(trimmed_means, as_runs(values), bootstrap)
+    return _one(trimmed_means, _runs(values), bootstrap)
 
 
 def difference(values: ArrayLike, baseline: ArrayLike, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
     """The mean of values minus baseline, run by run."""
-    mine, theirs = as_pairs(values, baseline)
+    mine, theirs = _pairs(values, baseline)
     return _one(means, mine - theirs, bootstrap)
 
 
-def ratio(
-    values: ArrayLike, baseline: ArrayLike, bootstrap: Bootstrap = BOOTSTRAP, *, statistic: Statistic = "mean"
-) -> Estimate:
-    """The mean (or interquartile mean) of values over that of the baseline, the same runs drawn in both.
+def ratio(values: ArrayLike, baseline: ArrayLike, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
+    """The mean of values over that of the baseline, the same runs drawn in both.
 
-    Undefined (NaN) where the baseline's is not positive. A draw in which it is not says nothing of a ratio and counts
-    against the interval on both sides: with too many of them it is unbounded, and ``difference`` tells more.
+    Undefined (NaN) where the baseline's is not positive. A draw in which it is not has no ratio and counts against
+    the interval on both sides: with too many of them it is unbounded, and ``difference`` says more.
     """
-    pair = np.stack(as_pairs(values, baseline), -1)  # (mazes, seeds, 2)
-    point, draws = draw(_statistic(statistic), pair, bootstrap)
+    point, draws = draw(means, np.stack(_pairs(values, baseline), -1), bootstrap)
     return ratio_estimate(point[0], point[1], draws[:, 0], draws[:, 1], bootstrap.confidence)
 
 
@@ -155,12 +151,7 @@ def probability_of_improvement(values: ArrayLike, baseline: ArrayLike, bootstrap
 
     An interval without width, [1, 1] say, means that every pair agrees, not that every pair would.
     """
-    return _one(means, improvements(*as_pairs(values, baseline)), bootstrap)
-
-
-def improvements(values: Floats, baseline: Floats) -> Floats:
-    """1 where better, 1/2 where equal, 0 where worse; of each pair."""
-    return np.asarray((values > baseline) + 0.5 * (values == baseline))
+    return _one(means, improvements(*_pairs(values, baseline)), bootstrap)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,14 +173,21 @@ def aggregate(
     statistic: Statistic = "mean",
     bootstrap: Bootstrap = BOOTSTRAP,
 ) -> AggregatedCurve:
-    """The learning curve over all runs (mazes, seeds, episodes), smoothed over ``window`` episodes.
+    """The learning curve over all runs; its intervals hold point by point, not for the whole curve at once.
 
-    Intervals hold point by point, not for the whole curve at once. ``points`` evenly spread episodes are worked out,
-    the first and the last among them; None: all.
+    Args:
+        returns: (mazes, seeds, episodes).
+        window: Episodes to average over.
+        points: How many evenly spread episodes to take, the first and the last among them; None for all.
+        statistic: ``"mean"`` or ``"iqm"``, over runs.
+        bootstrap: How intervals are made.
     """
     if points is not None and points < 2:
         raise ValueError(f"points must be at least 2, got {points}: None for every episode")
-    function, smoothed = _statistic(statistic), smooth(returns, window)
+    known: dict[str, DrawnStatistic] = {"mean": means, "iqm": trimmed_means}
+    if statistic not in known:
+        raise ValueError(f"statistic must be one of {sorted(known)}, got {statistic!r}")
+    smoothed = smooth(returns, window)
     count = smoothed.shape[-1]
     at = np.arange(count)
     if points is not None and points < count:
@@ -197,13 +195,13 @@ def aggregate(
     block = max(1, _BYTES_OF_DRAWS // (8 * bootstrap.draws))
     parts = []
     for first in range(0, len(at), block):  # each block has the same draws
-        value, draws = draw(function, smoothed[..., at[first : first + block]], bootstrap)
-        parts.append((value, *interval(draws, bootstrap.confidence)))
+        value, draws = draw(known[statistic], smoothed[..., at[first : first + block]], bootstrap)
+        parts.append((value, *_interval(draws, bootstrap.confidence)))
     value, low, high = (np.concatenate(part) for part in zip(*parts, strict=True))
     return AggregatedCurve(at + window, value, low, high)
 
 
-def draw(statistic: Callable[[Floats, Floats], Floats], values: Floats, bootstrap: Bootstrap) -> tuple[Floats, Floats]:
+def draw(statistic: DrawnStatistic, values: Floats, bootstrap: Bootstrap) -> tuple[Floats, Floats]:
     """(columns,) the statistic of values (mazes, seeds, columns), and (draws, columns) that of each draw."""
     mazes, seeds, _ = values.shape
     columns = values.reshape(mazes * seeds, -1)
@@ -212,12 +210,12 @@ def draw(statistic: Callable[[Floats, Floats], Floats], values: Floats, bootstra
 
 
 def means(counts: Floats, columns: Floats) -> Floats:
-    """(draws, columns) means, from counts (draws, runs) and columns (runs, columns)."""
+    """Means."""
     return np.asarray(counts @ columns / len(columns))
 
 
 def trimmed_means(counts: Floats, columns: Floats) -> Floats:
-    """(draws, columns) means of the middle half."""
+    """Means of the middle half."""
     runs = len(columns)
     cut = runs // 4
     means = np.empty((len(counts), columns.shape[1]))
@@ -230,33 +228,26 @@ def trimmed_means(counts: Floats, columns: Floats) -> Floats:
     return means
 
 
-def _statistic(name: str) -> Callable[[Floats, Floats], Floats]:
-    known = {"mean": means, "iqm": trimmed_means}
-    if name not in known:
-        raise ValueError(f"statistic must be one of {sorted(known)}, got {name!r}")
-    return known[name]
+def improvements(values: Floats, baseline: Floats) -> Floats:
+    """1 where better, 1/2 where equal, 0 where worse; of each pair."""
+    return np.asarray((values > baseline) + 0.5 * (values == baseline))
 
 
-def _one(statistic: Callable[[Floats, Floats], Floats], values: Floats, bootstrap: Bootstrap) -> Estimate:
-    point, draws = draw(statistic, values[..., None], bootstrap)
-    low, high = interval(draws, bootstrap.confidence)
-    return Estimate(float(point[0]), float(low[0]), float(high[0]))
-
-
-def interval(draws: Floats, confidence: float) -> Floats:
-    """(2, columns) percentiles of (draws, columns)."""
-    return np.asarray(np.quantile(draws, ((1 - confidence) / 2, (1 + confidence) / 2), axis=0))
+def estimates_of(point: Floats, draws: Floats, confidence: float) -> list[Estimate]:
+    """An estimate for each column, from the statistic (columns,) and its draws (draws, columns)."""
+    low, high = _interval(draws, confidence)
+    return [Estimate(*map(float, numbers)) for numbers in zip(point, low, high, strict=True)]
 
 
 def ratio_estimate(top: float, bottom: float, tops: Floats, bottoms: Floats, confidence: float) -> Estimate:
     """A ratio from estimates and their draws (draws,); see ``ratio``."""
     if bottom <= 0:
         return Estimate(np.nan, -np.inf, np.inf)
-    told = bottoms > 0
-    ratios = np.sort(tops[told] / bottoms[told])
-    silent, tail = len(told) - len(ratios), (1 - confidence) / 2 * (len(told) - 1)
-    # Ranks among all draws, those that say nothing below all others for one end and above them for the other.
-    low, high = int(np.floor(tail)) - silent, int(np.ceil(len(told) - 1 - tail))
+    defined = bottoms > 0
+    ratios = np.sort(tops[defined] / bottoms[defined])
+    undefined, tail = len(defined) - len(ratios), (1 - confidence) / 2 * (len(defined) - 1)
+    # Ranks among all draws: those without a ratio are below all others for the low end and above them for the high end.
+    low, high = int(np.floor(tail)) - undefined, int(np.ceil(len(defined) - 1 - tail))
     return Estimate(
         float(top / bottom),
         float(ratios[low]) if low >= 0 else -np.inf,
@@ -264,7 +255,16 @@ def ratio_estimate(top: float, bottom: float, tops: Floats, bottoms: Floats, con
     )
 
 
-def as_runs(values: ArrayLike, what: str = "values") -> Floats:
+def _one(statistic: DrawnStatistic, values: Floats, bootstrap: Bootstrap) -> Estimate:
+    return estimates_of(*draw(statistic, values[..., None], bootstrap), bootstrap.confidence)[0]
+
+
+def _interval(draws: Floats, confidence: float) -> Floats:
+    """(2, columns) percentiles of (draws, columns)."""
+    return np.asarray(np.quantile(draws, ((1 - confidence) / 2, (1 + confidence) / 2), axis=0))
+
+
+def _runs(values: ArrayLike, what: str = "values") -> Floats:
     """A finite number per run, (mazes, seeds)."""
     array = np.asarray(values, np.float64)
     if array.ndim != 2 or not array.size:
@@ -278,9 +278,8 @@ def as_runs(values: ArrayLike, what: str = "values") -> Floats:
     return array
 
 
-def as_pairs(values: ArrayLike, baseline: ArrayLike) -> tuple[Floats, Floats]:
-    """Values and baseline, run by run."""
-    mine, theirs = as_runs(values), as_runs(baseline, "the baseline's values")
+def _pairs(values: ArrayLike, baseline: ArrayLike) -> tuple[Floats, Floats]:
+    mine, theirs = _runs(values), _runs(baseline, "the baseline's values")
     if mine.shape != theirs.shape:
         raise ValueError(
             f"values are of (mazes, seeds) {mine.shape}, the baseline's of {theirs.shape}: pairs need the same runs"

@@ -1,0 +1,153 @@
+"""Commands: what every one has, and the registry that ``secret-rl --help`` and shell completion list.
+
+A command is one class in one file. Put the file into this package, or into a package of your own that names its module
+in the entry-point group ``secret_rl.commands``:
+
+    @command("shout")
+    class Shout(Command):
+        \"\"\"Print a word in capitals.\"\"\"
+
+        word: Positional[str]
+        \"\"\"The word.\"\"\"
+
+        def run(self) -> None:
+            self.answer(self.word.upper(), {"word": self.word.upper()})
+"""
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Annotated, Any, ClassVar, Literal, TextIO, TypeVar, dataclass_transform
+
+from tyro.conf import arg
+
+from secret_rl.checks import printable
+from secret_rl.credit.diagnosis import FitReport
+from secret_rl.report.record import doubt_of, json_text
+from secret_rl.shaping.potentials import NotCreditWarning
+
+_FIRST = ("data", "credit", "learning", "results", "demo")  # in --help, modules are in this order, then by name
+_registered: dict[str, "type[Command]"] = {}
+
+
+class UsageError(ValueError):
+    """Options that are out of range or do not fit each other: the command line is wrong, not the data."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which is cleaned up after as Ctrl-C is."""
+
+
+def say(text: object, file: TextIO) -> None:
+    """Print text that may come from a file."""
+    print(printable(text), file=file, flush=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command line option is a field, and its help the text below the field; ``run`` does the work.
+
+    An option ``out`` that is a path is checked for writing before the work begins.
+    """
+
+    quiet: bool = False  # No progress bars and no notes: only answers and errors.
+    json: bool = False  # Print one JSON document, for machines; all else goes to standard error.
+
+    resumable: ClassVar[bool] = False  # Whether the same command continues after an interruption.
+
+    def run(self) -> None:
+        """Do the work."""
+        raise NotImplementedError
+
+    def note(self, text: object) -> None:
+        """Report progress to people."""
+        if not self.quiet:
+            say(text, sys.stderr if self.json else sys.stdout)
+
+    def answer(self, text: object, content: Mapping[str, Any]) -> None:
+        """Print the result, once per command: as text, or as JSON."""
+        # JSON escapes all that is not ASCII, and of the control characters all but one.
+        say(json_text(content).replace("\x7f", "\\u007f") if self.json else text, sys.stdout)
+
+    def saved(self, text: object, content: Mapping[str, Any]) -> None:
+        """The same of a command whose result is in a file: the text is a note."""
+        if self.json:
+            self.answer(text, content)
+        else:
+            self.note(text)
+
+    def warn_unless_credit(self, report: FitReport | None) -> None:
+        """Warn where the attention of a model is not credit."""
+        why = doubt_of(report)
+        if report is not None and why is not None:
+            warnings.warn(f"{report.verdict}: {why}", NotCreditWarning, stacklevel=2)
+
+    def settings(self) -> dict[str, Any]:
+        """The options that decide the result."""
+        return {name: value for name, value in vars(self).items() if name not in ("out", "quiet", "json")}
+
+
+C = TypeVar("C", bound=Command)
+
+
+@dataclass_transform(frozen_default=True)
+def command(name: str, *, resumable: bool = False) -> Callable[[type[C]], type[C]]:
+    """Make a frozen dataclass of a subclass of ``Command``, and register it.
+
+    Args:
+        name: What users type.
+        resumable: Whether the same command continues after an interruption.
+    """
+
+    def register(cls: type[C]) -> type[C]:
+        if name in _registered and _registered[name].__module__ != cls.__module__:
+            raise ValueError(f"command {name!r} is registered already, by {_registered[name].__module__}")
+        cls.resumable = resumable
+        made = dataclass(frozen=True)(cls)
+        _registered[name] = made
+        return made
+
+    return register
+
+
+@cache
+def commands() -> dict[str, Callable[..., Command]]:
+    """Every command by its name: those of this package, then those of plug-ins."""
+    own = [module.name for module in iter_modules([str(Path(__file__).parent)])]
+    for module in [*_FIRST, *(name for name in own if name not in _FIRST)]:
+        import_module(f"secret_rl.cli.{module}")
+    for plugin in entry_points(group="secret_rl.commands"):
+        try:
+            plugin.load()
+        except Exception as error:  # someone else's code must not take the other commands away
+            warnings.warn(f"command {plugin.name!r} cannot be loaded from {plugin.value}: {error}", stacklevel=1)
+    return dict(_registered)
+
+
+EnvOptions = Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")]
+
+
+def one_of(names: Iterable[str]) -> Any:
+    """The type of an option whose choices are known at run time."""
+    return Literal[tuple(names)]
+
+
+def options_of(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """KEY=VALUE words; a value is JSON where it reads as such, else a string."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--option takes KEY=VALUE words, got {pair!r}")
+        try:
+            options[key] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key] = {"None": None, "True": True, "False": False}.get(value, value)
+    return options

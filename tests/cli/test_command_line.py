@@ -1,0 +1,261 @@
+"""The command line itself: exit codes, errors in one line, signals, pipes, completion, and commands of plug-ins."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+import secret_rl as srl
+from secret_rl.cli import command as registry
+from secret_rl.cli import main
+from secret_rl.cli.command import commands
+from secret_rl.cli.data import Info
+
+COMMAND = Path(sys.executable).parent / "secret-rl"
+ALIKE = {**os.environ, "OMP_NUM_THREADS": "1"}  # sums of several threads are rounded otherwise than those of one
+# The command, in a process of its own with quick fits.
+QUICKLY = [
+    sys.executable, "-c",
+    f"import sys, pytest; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); "
+    "from tests.quick import quick_fits; quick_fits(pytest.MonkeyPatch()); "
+    "from secret_rl.cli import main; sys.exit(main())",
+]  # fmt: skip
+FIT = ["--steps", "300", "--evaluate-every", "10", "--units", "16", "--batch-size", "32", "--device", "cpu"]
+
+
+def test_version_and_help(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"secret-rl {srl.__version__}\n"
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 143 terminated" in shown
+    assert 'eval "$(secret-rl --print-completion bash)"' in shown and "--version" in shown
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "message"),
+    [
+        (1, ["info", "nowhere"], "nowhere is not a folder"),
+        (1, ["collect", "secret_rl/Triggers-v0", "--out", "x", "--option", "window=2"], "window must be odd"),
+        (1, ["collect", "Nowhere-v3", "--out", "x"], "Nowhere"),
+        (1, ["play", "--size", "1"], "a 1x1 grid has 1"),
+        (2, ["collect"], "secret-rl collect --help"),
+        (2, ["fit", "mazes", "--out", "m", "--steps", "0"], "steps must be at least 1, got 0"),
+        (2, ["collect", "secret_rl/Triggers-v0", "--out", "x", "--option", "size"], "KEY=VALUE words, got 'size'"),
+        (2, ["learn", "FrozenLake-v1", "--seeds", "1", "--out", "x"], "--seeds must be at least 2, for intervals, got"),
+        (2, ["demo", "--out", "x", "--mazes", "0"], "--mazes must be at least 1, got 0\nsee secret-rl demo --help"),
+        (2, ["demo", "--out", "x", "--mazes", "1", "--seeds", "1"], "raise --mazes or --seeds"),
+        (2, ["report"], "see secret-rl report --help"),
+        (2, ["--print-completion", "tcl"], "takes one of bash, zsh, fish, got tcl\nsee secret-rl --help"),
+    ],
+)
+def test_refusals_name_the_remedy_and_leave_nothing(code, arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    try:
+        found = main(arguments)
+    except SystemExit as leaving:
+        found = leaving.code
+    error = capsys.readouterr().err
+    assert (found, message in error, "Traceback" in error) == (code, True, False), error
+    assert list(tmp_path.iterdir()) == []
+
+
+PLUGIN = '''
+from tyro.conf import Positional
+from secret_rl.cli.command import Command, command
+
+@command("shout")
+class Shout(Command):
+    """Print a word in capitals."""
+
+    word: Positional[str]  # The word.
+
+    def run(self) -> None:
+        self.answer(self.word.upper(), {"word": self.word.upper()})
+'''
+
+
+@pytest.fixture
+def plug_in(tmp_path, monkeypatch):
+    """An installed package with a command, and with one that cannot be loaded."""
+    (tmp_path / "shouting.py").write_text(PLUGIN)
+    about = tmp_path / "shouting-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shouting\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[secret_rl.commands]\nshout = shouting\nbroken = no_such_module\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    commands.cache_clear()
+    yield
+    commands.cache_clear()
+    sys.modules.pop("shouting", None)
+
+
+def test_a_plug_in_adds_a_command_with_one_file(plug_in, capsys):
+    with pytest.warns(UserWarning, match="command 'broken' cannot be loaded from no_such_module: No module"):
+        known = commands()
+    assert "shout" in known and "demo" in known and "broken" not in known
+    for words in (["--help"], ["shout", "--help"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        shown = capsys.readouterr().out
+        assert "shout" in shown and "Print a word in capitals." in shown
+    assert main(["shout", "hey", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"word": "HEY"}
+    assert main(["--print-completion", "bash"]) == 0
+    assert "shout" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_fit_that_ctrl_c_interrupts_goes_on_to_the_same_model(here):
+    """A real process, a real signal."""
+    command = [*QUICKLY, "fit", "mazes", *FIT, "--out"]
+    state = Path("new.safetensors.partial/state.json")
+    with subprocess.Popen(
+        [*command, "new.safetensors"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ALIKE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    ) as running:  # fmt: skip
+        while running.poll() is None and not state.is_file():
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, error = running.communicate()
+    assert running.returncode == 130
+    assert error.splitlines()[-1] == "interrupted: the same command goes on where this one stopped"
+    assert "Traceback" not in error
+    assert state.is_file() and not Path("new.safetensors").exists()
+    assert not json.loads(Path("new.run/run.json").read_text())["finished"]
+
+    again = [*command, "new.safetensors", "--json"]
+    resumed = subprocess.run(again, capture_output=True, text=True, check=True, env=ALIKE)
+    subprocess.run([*command, "whole.safetensors"], check=True, env=ALIKE)
+    one, other = (srl.Secret.load(f"{name}.safetensors", device="cpu") for name in ("new", "whole"))
+    for name, tensor in other.model.state_dict().items():
+        assert torch.equal(one.model.state_dict()[name], tensor), name
+    assert {**json.loads(resumed.stdout), "seconds": 0} == {**other.report.to_json(), "seconds": 0}
+    assert not state.parent.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_cleans_up_as_ctrl_c_does(tmp_path, workers):
+    words = ["collect", "CartPole-v1", "--episodes", "9999999", "--out", tmp_path / "data", "--workers", str(workers)]
+    running = subprocess.Popen([*QUICKLY, *words], stderr=subprocess.PIPE, text=True)
+    while running.poll() is None and not list(tmp_path.glob("data.partial/*")):
+        time.sleep(0.02)
+    time.sleep(0.5)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    running.send_signal(signal.SIGTERM)
+    _, error = running.communicate(timeout=20)
+    assert running.returncode == 143
+    assert error.splitlines()[-1] == "terminated: the same command goes on where this one stopped"
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == [], "nothing was committed yet"
+    assert len(children) >= (workers if workers > 1 else 0)
+    limit = time.monotonic() + 5
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_terminated_says_so(here):
+    words = ["explore", "m.safetensors", "mazes", "--out", "page.html", "--no-replay", "--serve", "--device", "cpu"]
+    running = subprocess.Popen([*QUICKLY, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert any(line.startswith("serving") for line in running.stdout)
+    time.sleep(0.2)
+    running.send_signal(signal.SIGTERM)
+    _, error = running.communicate(timeout=20)
+    assert (running.returncode, error.splitlines()[-1]) == (143, "terminated")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("error", [RuntimeError, KeyError])
+def test_an_interrupt_that_a_library_makes_an_error_of_is_still_one(monkeypatch, capsys, number, code, error):
+    def run(_):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            raise error("from compiled code") from None
+
+    monkeypatch.setattr(Info, "run", run)
+    assert main(["info", "x"]) == code
+    assert "Error" not in capsys.readouterr().err
+
+
+def test_the_handler_of_sigterm_is_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["--version"]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(main, ["--version"]).result() == 0, "handlers can be set in the main thread only"
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        assert main(["--version"]) == 0
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_early_causes_no_message(here):
+    with subprocess.Popen([COMMAND, "info", "mazes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_completion_script_for_each_shell(shell, capsys):
+    assert main(["--print-completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "secret-rl" in script and "demo" in script and "--evaluate-every" in script
+
+
+def test_bash_completes_commands_options_and_files(here, capsys):
+    """What a real, interactive bash makes of Tab."""
+    assert main(["--print-completion", "bash"]) == 0
+    Path("completion.bash").write_text(capsys.readouterr().out)
+    for typed, completed in {
+        "secret-rl dem": "secret-rl demo ",
+        "secret-rl fit mazes --out x --evaluate-e": "secret-rl fit mazes --out x --evaluate-every ",
+        "secret-rl potential target --kind pen": "secret-rl potential target --kind pending ",
+        "secret-rl info targ": "secret-rl info target/",
+        "secret-rl fit mazes --out m.safe": "secret-rl fit mazes --out m.safetensors ",
+    }.items():
+        assert typed_in_bash(typed) == completed
+
+
+def typed_in_bash(words):
+    """The line that bash shows after Tab; it is not run."""
+    main_end, child_end = pty.openpty()
+    environment = {**os.environ, "PS1": "ready> ", "TERM": "dumb", "INPUTRC": os.devnull}
+    with subprocess.Popen(
+        ["bash", "--norc", "-i"], stdin=child_end, stdout=child_end, stderr=child_end, env=environment,
+        start_new_session=True,
+    ) as bash:  # fmt: skip
+        os.close(child_end)
+        read_until(main_end, b"ready> ")
+        os.write(main_end, b"source completion.bash\n")
+        read_until(main_end, b"ready> ")
+        os.write(main_end, f"{words}\t#end".encode())
+        shown = read_until(main_end, b"#end")
+        bash.kill()
+    os.close(main_end)
+    return shown.decode().replace("\a", "").split("#end")[0]
+
+
+def read_until(descriptor, wanted):
+    shown = b""
+    while wanted not in shown:
+        shown += os.read(descriptor, 4096)
+    return shown
