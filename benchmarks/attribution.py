@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 import secret_rl as srl
 from benchmarks.results_file import Row, interleaved, write
-from secret_rl.credit.attribution import _STEPS_AT_A_TIME, attribute
-from secret_rl.credit.classes import RewardClasses
-from secret_rl.credit.memoryless import Present
-from secret_rl.credit.model import Dropout, RewardPredictor, over_steps
-from secret_rl.credit.options import ModelOptions
-from secret_rl.credit.tokens import Tokens
+from secret_rl.credit.report import RewardClasses
+from secret_rl.credit.secret.memoryless import Memoryless
+from secret_rl.credit.secret.model import Dropout, RewardPredictor, over_steps
+from secret_rl.credit.secret.options import ModelOptions
+from secret_rl.credit.secret.readout import _STEPS_AT_A_TIME, attribute
+from secret_rl.credit.secret.tokens import Tokens
 from secret_rl.trajectories.spaces import to_json
 
 SEED = 1000
@@ -113,7 +113,7 @@ def specs_of(data: srl.Trajectories) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def ours(model: RewardPredictor, data: srl.Trajectories, _: int) -> NDArray[np.float32]:
     """Weights of all positive rewards, row after row; the search for distinct steps included."""
-    present = Present(*specs_of(data), len(CLASSES), ModelOptions())  # not asked: all rewards are attributed
+    present = Memoryless(*specs_of(data), len(CLASSES), ModelOptions())  # not asked: all rewards are attributed
     return attribute(model, present, CLASSES, data, CPU, rewards="positive", decided=True).weights
 
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from benchmarks.results_file import Row, interleaved, write
-from secret_rl.credit.classes import RewardClasses
-from secret_rl.credit.model import RewardPredictor
-from secret_rl.credit.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
-from secret_rl.credit.tokens import Tokens
-from secret_rl.credit.training import Trainer
+from secret_rl.credit.report import RewardClasses
+from secret_rl.credit.secret.model import RewardPredictor
+from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
+from secret_rl.credit.secret.tokens import Tokens
+from secret_rl.credit.secret.training import Trainer
 
 EPISODES = 4000
 DATA_SEED = 0

@@ -14,7 +14,7 @@ import torch
 import secret_rl  # noqa: F401
 from benchmarks.results_file import Row, interleaved, write
 from secret_rl.credit import ModelOptions, RewardPredictor
-from secret_rl.credit.online import Queries, step_credit
+from secret_rl.credit.secret.readout import Queries, step_credit
 from secret_rl.shaping import Cells, Observed, OnlineCredit, PotentialShaping, TablePotential, VectorPotentialShaping
 from secret_rl.trajectories.spaces import to_json
 

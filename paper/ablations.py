@@ -16,7 +16,7 @@ UNDONE: dict[str, tuple[dict[str, Any], str | None]] = {
     "gate": ({}, "no gate"),
     "steps hidden at random": ({"dropout_steps": 0.0}, None),
     "value projection started 3 times larger": ({"value_gain": 1.0}, None),
-    "price on looking": ({"looking_cost": 0.0}, None),
+    "price on looking": ({"attention_penalty": 0.0}, None),
 }
 AMOUNTS = {"40,000": 40_000, "5,000": 5_000}
 

@@ -19,7 +19,7 @@ from paper.credit_runs import METHOD, RESULTS, THRESHOLD, interval, machine
 from paper.tasks import TASKS, Data, Task
 from secret_rl.atomic import replace_text, replacing
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
-from secret_rl.credit.attribution import READOUTS
+from secret_rl.credit.secret.readout import READOUTS
 from secret_rl.processes import worker_pool
 
 DATA = Path("runs/paper/tasks")

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from secret_rl.credit import fitting
-from secret_rl.credit.model import Dropout, RewardPredictor
-from secret_rl.credit.tokens import Rows
+from secret_rl.credit.secret import fit
+from secret_rl.credit.secret.model import Dropout, RewardPredictor
+from secret_rl.credit.secret.tokens import Rows
 
 _OUT_OF_REACH = -1e4
 
@@ -74,7 +74,7 @@ VARIANTS: dict[str, type[RewardPredictor]] = {
 @contextmanager
 def predictor(variant: str | None) -> Iterator[None]:
     """Fit this variant instead of the library's model, for the time being."""
-    module: Any = fitting
+    module: Any = fit
     before = module.RewardPredictor
     if variant is not None:
         module.RewardPredictor = VARIANTS[variant]

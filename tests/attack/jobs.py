@@ -16,7 +16,7 @@ from tests.quick import quick_fits
 
 import secret_rl as srl
 from secret_rl.cli import main
-from secret_rl.credit import fitting
+from secret_rl.credit.secret import fit as fitting
 from secret_rl.sb3 import ShapedReplayBuffer, train
 from secret_rl.sb3.callbacks import OnlineSecretCallback
 from secret_rl.trajectories import rollouts, store

@@ -15,7 +15,7 @@ from tests.attack.jobs import DQN, EPISODES, FIT, MAZE, TRIGGERS, Inputs, option
 
 import secret_rl as srl
 from secret_rl.cli import main
-from secret_rl.credit import checkpoint
+from secret_rl.credit.secret import checkpoint
 from secret_rl.evaluation import LearningCurves
 from secret_rl.report.page import write_report
 from secret_rl.report.runs import load_runs

@@ -7,7 +7,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from secret_rl.credit import ModelOptions, RewardClasses, RewardPredictor, Secret, fitting, memoryless
+from secret_rl.credit import ModelOptions, RewardClasses, RewardPredictor, Secret
+from secret_rl.credit.secret import fit as fitting
+from secret_rl.credit.secret import memoryless
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.spaces import to_json
 
@@ -107,7 +109,7 @@ def little_work():
     """A few updates of the predictors without memory and of the one that pools the past; any data is learned from."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memoryless, "_UPDATES", 2)
-        patch.setattr(memoryless, "_LOOK_EVERY", 2)
+        patch.setattr(memoryless, "_VALIDATE_EVERY", 2)
         patch.setattr(memoryless, "_BATCH", 64)
         patch.setattr(fitting, "_PROBE_UPDATES", 2)
         patch.setattr(fitting, "_NOTHING_OPEN", 0.0)

@@ -14,7 +14,7 @@ from paper.beyond_triggers import Result
 from paper.tasks import TASKS, Data
 
 from paper import beyond_triggers
-from secret_rl.credit.attribution import READOUTS
+from secret_rl.credit.secret.readout import READOUTS
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.report.conftest import MAZES
 
 import secret_rl as srl
 from secret_rl.cli import main
-from secret_rl.credit.outlook import Outlook
+from secret_rl.credit.base import inspector
 from secret_rl.report import explore
 from secret_rl.report.explorer import build
 from secret_rl.report.explorer.build import choose, pool_size, render_page, unpack
@@ -106,10 +106,10 @@ def test_the_page_shows_what_the_model_and_the_data_say(task, tmp_path):
 
 def test_predictions_of_all_steps_are_those_of_attribution(task):
     secret, data = task
-    outlook, attributed = Outlook(secret, data), secret.attribute(data, decided=True)
+    inspected, attributed = inspector(secret, data), secret.attribute(data, decided=True)
     right = set(zip(attributed.episode.tolist(), attributed.step.tolist(), strict=True))
     for e in range(0, len(data), 17):
-        probabilities = outlook.probabilities(e)
+        probabilities = inspected.probabilities(e)
         np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
         hits = np.flatnonzero(probabilities.argmax(1) == secret.reward_classes.index(data[e].rewards))
         assert set(hits.tolist()) - {0} == {t for n, t in right if n == e}, "a first step has no past"
@@ -183,7 +183,7 @@ def test_too_many_are_capped_with_a_note_and_bad_input_is_refused(task, tmp_path
         (secret, data, {"episodes": []}, "no episodes were asked for"),
         (secret, data, {"discount": 1.5}, "discount must be the agent's own"),
         (secret, data, {"potential": tmp_path / "other.json"}, "other states"),
-        (secret, other, {}, "the model was fitted on observations of .* these trajectories hold"),
+        (secret, other, {}, "the model was fitted on observations of .* there are"),
         (srl.Secret(device="cpu"), other, {}, "not fitted yet"),
     ):
         with pytest.raises((ValueError, RuntimeError), match=message):

@@ -12,8 +12,7 @@ from tests.sealing import change_json
 import secret_rl as srl
 from secret_rl.cli.learning import results_of, verdict
 from secret_rl.credit import RewardClasses
-from secret_rl.credit.diagnosis import FitReport, Gain
-from secret_rl.credit.measures import Confusion
+from secret_rl.credit.report import Confusion, FitReport, Gain
 from secret_rl.evaluation import Comparison, CreditQuality, LearningCurves, compare
 from secret_rl.files import FileFormatError
 from secret_rl.report import page, save_frames, write_report
@@ -101,7 +100,7 @@ def test_everything_of_a_run_is_on_its_page(tmp_path, shown):
     stored = page.row(name, "50")
     assert f"{summary.successful_episodes} ({summary.success_share:.2%})" in stored
     assert f"mean {summary.mean_return:.3f}, from {summary.min_return:g} to {summary.max_return:g}" in stored
-    fitted = ["87.5%", "1,234 rewards", "0.818 of -1, 0.978 of 0, 0.800 of +5", "40", "12"]
+    fitted = ["87.5%", "1,234 rewards", "neg 0.818  zero 0.978  pos 0.800", "40", "12"]
     assert page.row(name, "credit") == fitted
     said = "verdict: credit; the past removes 87.5% of what the present leaves open"
     assert f"Credit model of {name}, {said}" in page.text and "need not have earned" not in page.text

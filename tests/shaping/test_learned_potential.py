@@ -1,6 +1,5 @@
 """A network instead of a table: what it tends to, the same answers alone and in company, and files."""
 
-import json
 import subprocess
 import sys
 import warnings
@@ -14,8 +13,6 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from tests.sealing import change_arrays
 
 import secret_rl as srl
@@ -413,16 +410,6 @@ def test_files_that_were_tampered_with_are_refused(tmp_path, change, said):
         LearnedPotential.load(change_arrays(path, lambda about, arrays: change(about)))
 
 
-def test_a_range_that_is_none_is_refused(tmp_path):
-    path = maze_potential().save(tmp_path / "p.safetensors")
-    content = path.read_bytes()
-    high = f'\\"high\\": {json.dumps(maze_potential().high)}'.encode()
-    assert content.count(high) == 1
-    path.write_bytes(content.replace(high, b'\\"high\\": NaN'.ljust(len(high))))
-    with pytest.raises(FileFormatError, match="it holds the number NaN"):
-        LearnedPotential.load(path)
-
-
 def test_weights_that_were_tampered_with_are_refused(tmp_path):
     path, other = maze_potential().save(tmp_path / "p.safetensors"), tmp_path / "other.safetensors"
     name = "head.0.bias"
@@ -437,18 +424,6 @@ def test_weights_that_were_tampered_with_are_refused(tmp_path):
         change_arrays(path, lambda about, arrays: change(arrays), other)  # noqa: B023  called at once
         with pytest.raises(FileFormatError, match=said):
             LearnedPotential.load(other)
-    save_file(load_file(path), tmp_path / "bare.safetensors")
-    with pytest.raises(FileFormatError, match="it is a safetensors file of something else"):
-        LearnedPotential.load(tmp_path / "bare.safetensors")
-    content = path.read_bytes()
-    other.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(FileFormatError, match="does not match its checksum"):
-        LearnedPotential.load(other)
-    with safe_open(path, framework="pt") as file:
-        about = json.loads(file.metadata()["secret_rl"])
-    save_file(load_file(path), other, metadata={"secret_rl": json.dumps({**about, "low": -1.0})})
-    with pytest.raises(FileFormatError, match="it does not match its checksum"):
-        LearnedPotential.load(other)
 
 
 def test_other_observations_are_refused():

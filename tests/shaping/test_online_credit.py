@@ -18,6 +18,7 @@ from tests.sealing import change_json
 import secret_rl as srl
 from secret_rl.agents import QLearning, learn_many
 from secret_rl.credit import NotFittedError, Secret
+from secret_rl.credit.secret.readout import Queries
 from secret_rl.envs.tabular import tabular_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.files import FileFormatError
@@ -875,7 +876,7 @@ def test_a_table_over_observations_knows_where_they_come_from(secret):
 class HashedTransitions(HashedCredit):
     """Credit that depends on what a step led to as well."""
 
-    model_options = srl.credit.ModelOptions(transitions=True)
+    transitions = True
 
     def step_credit(self, observations, actions, next_observations):
         seen = map_arrays(lambda one, then: np.stack([one, then], 1), observations, next_observations)
@@ -914,6 +915,6 @@ def test_a_fitted_model_of_transitions_shapes(monkeypatch):
     data = srl.collect("secret_rl/Triggers-v0", 60, env_options={"triggers": 1, "size": 3}, success_share=0.5, seed=0)
     secret = Secret(transitions=True, steps=40, units=16, learning_rate=0.01, device="cpu").fit(data, progress=False)
     if secret.queries is None:
-        secret.queries = srl.credit.online.Queries(torch.ones(1, 16), torch.zeros(1))
+        secret.queries = Queries(torch.ones(1, 16), torch.zeros(1))
     shaped = PotentialShaping(TriggersEnv(size=3, triggers=1, layout_seed=1), OnlineCredit(secret, threshold=0), 0.99)
     assert_same_curve(QLearning(seed=1).learn(shaped, 5), QLearning(seed=1).learn(gym.Wrapper(shaped), 5))

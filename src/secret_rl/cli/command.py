@@ -29,7 +29,7 @@ from typing import Annotated, Any, ClassVar, Literal, TextIO, TypeVar, dataclass
 from tyro.conf import arg
 
 from secret_rl.checks import printable
-from secret_rl.credit.diagnosis import FitReport
+from secret_rl.credit.report import FitReport
 from secret_rl.report.record import doubt_of, json_text
 from secret_rl.shaping.potentials import NotCreditWarning
 

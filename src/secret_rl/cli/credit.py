@@ -1,24 +1,27 @@
 """Commands that learn credit, read it out, judge it and show it."""
 
+import inspect
 import sys
 import webbrowser
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from tyro.conf import OmitArgPrefixes, Positional
 
 import secret_rl
 from secret_rl.cli.command import Command, Terminated, UsageError, command, one_of
-from secret_rl.credit.options import ModelOptions, TrainingOptions
+from secret_rl.credit.base import CreditMethod, load_method, method_class, methods
+from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
 from secret_rl.evaluation import CreditQuality
 from secret_rl.report.record import RunFolder, folder_of
 
 if TYPE_CHECKING:
     Method = str
 else:
-    Method = one_of(("secret",))  # the registered credit methods
+    Method = one_of(methods())
 
 
 @command("fit", resumable=True)
@@ -43,19 +46,22 @@ class Fit(Command):
         """Fit and save."""
         data = secret_rl.Trajectories.load(self.data)
         held_out = None if self.held_out is None else secret_rl.Trajectories.load(self.held_out)
-        options = {**vars(self.model), **vars(self.training)}
-        new = secret_rl.Secret(seed=self.seed, device=self.device, **options)
-        given = {"data": self.data, "held_out": self.held_out, "seed": self.seed, "device": new.device}
+        method: Any = method_class(self.method)
+        chosen, defaults = ({**asdict(a), **asdict(b)} for a, b in ((self.model, self.training), _DEFAULTS))
+        options = _accepted(method, f"method {self.method}", chosen, defaults)
+        new = method(seed=self.seed, device=self.device, **options)
+        given: dict[str, Any] = {"data": self.data, "held_out": self.held_out, "method": self.method, "seed": self.seed}
+        given["device"] = getattr(new, "device", self.device)
         checkpoint = self.out.with_name(f"{self.out.name}.partial")
 
-        def fitted() -> secret_rl.Secret:
-            if not self.quiet and not self.json:
+        def fitted() -> CreditMethod:
+            if hasattr(new, "estimate") and not self.quiet and not self.json:
                 print(f"estimate      {new.estimate(data)}", file=sys.stderr)
             new.fit(data, checkpoint=checkpoint).save(self.out)
-            return new
+            return new  # type: ignore[no-any-return]
 
         with RunFolder(folder_of(self.out), "fit", {**given, **options}, {"data": data.fingerprint}) as record:
-            secret = record.once("model", fitted, lambda: secret_rl.Secret.load(self.out, device=self.device))
+            secret = record.once("model", fitted, lambda: load_method(self.out, device=self.device))
             assert secret.report is not None
             quality = self._judge(secret, data, held_out)
             record.finish(
@@ -67,16 +73,31 @@ class Fit(Command):
         self.saved(f"{secret.report}{judged}\nsaved         {self.out}", secret.report.to_json())
 
     def _judge(
-        self, secret: secret_rl.Secret, data: secret_rl.Trajectories, held_out: secret_rl.Trajectories | None
+        self, secret: CreditMethod, data: secret_rl.Trajectories, held_out: secret_rl.Trajectories | None
     ) -> dict[str, CreditQuality]:
         """Credit beside the truth, by the name of the trajectories; nothing where the truth is not known."""
         name, judged = str(self.held_out), held_out
         if judged is None:
             name = "held out for validation"
-            judged = data[data.split_indices(secret.training_options.validation, seed=self.seed)[1]]
+            judged = data[data.split_indices(self.training.validation, seed=self.seed)[1]]
         if sum(array.dtype == np.bool_ for array in judged.annotations.values()) != 1:
             return {}
         return {name: secret_rl.credit_quality(secret.attribute(judged, rewards="positive"), judged)}
+
+
+_DEFAULTS = (ModelOptions(), TrainingOptions())
+
+
+def _accepted(
+    function: Callable[..., Any], what: str, options: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options that a function takes; a ``UsageError`` where one was given that it does not."""
+    taken = inspect.signature(function).parameters
+    foreign = [name for name, value in options.items() if name not in taken and value != defaults[name]]
+    if foreign:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise UsageError(f"{flags}: {what} has no such option")
+    return {name: value for name, value in options.items() if name in taken}
 
 
 @dataclass(frozen=True)
@@ -87,9 +108,9 @@ class _WithModel(Command):
     data: Positional[Path]  # Folder that trajectories were saved to.
     device: str = field(default="auto", kw_only=True)  # cpu, cuda, mps, or auto.
 
-    def load(self) -> tuple[secret_rl.Secret, secret_rl.Trajectories]:
+    def load(self) -> tuple[CreditMethod, secret_rl.Trajectories]:
         """The model, with a warning unless its attention is credit, and the trajectories."""
-        secret = secret_rl.Secret.load(self.model, device=self.device)
+        secret = load_method(self.model, device=self.device)
         data = secret_rl.Trajectories.load(self.data)
         self.warn_unless_credit(secret.report)
         return secret, data
@@ -111,9 +132,10 @@ class Attribute(_WithModel):
     def run(self) -> None:
         """Attribute and save."""
         secret, data = self.load()
-        attributions = secret.attribute(
-            data, rewards=self.rewards, tolerance=self.tolerance, decided=self.decided, readout=self.readout
-        )
+        asked = {"tolerance": self.tolerance, "decided": self.decided, "readout": self.readout}
+        defaults = {name: getattr(Attribute, name) for name in asked}
+        options = _accepted(secret.attribute, f"attribution by {secret.name}", asked, defaults)
+        attributions = secret.attribute(data, rewards=self.rewards, **options)
         if self.out.suffix == ".csv":
             attributions.to_csv(self.out, self.threshold)
         else:
@@ -146,7 +168,9 @@ class Quality(_WithModel):
     def run(self) -> None:
         """Attribute, compare and print."""
         secret, data = self.load()
-        attributions = secret.attribute(data, rewards=self.rewards, tolerance=self.reward_tolerance)
+        asked = {"tolerance": self.reward_tolerance}
+        options = _accepted(secret.attribute, f"attribution by {secret.name}", asked, {"tolerance": 0})
+        attributions = secret.attribute(data, rewards=self.rewards, **options)
         quality = secret_rl.credit_quality(
             attributions, data, self.threshold, tolerance=self.tolerance, events=self.events,
             annotation=self.annotation, rewards=self.rewards,
@@ -181,7 +205,7 @@ class Explore(_WithModel):
             raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
         from secret_rl.report.explorer import explore
 
-        self.warn_unless_credit(secret_rl.Secret.load(self.model, device="cpu").report)
+        self.warn_unless_credit(load_method(self.model, device="cpu").report)
         options = {name: value for name, value in self.settings().items() if name not in ("serve", "port", "open")}
         made = explore(out=self.out, **{**options, "episodes": self.episodes or None})
         lines = [f"saved       {made.path} ({made.bytes / 1e6:.2f} MB, {len(made.episodes)} trajectories)"]

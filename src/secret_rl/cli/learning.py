@@ -11,6 +11,7 @@ from tyro.conf import Positional
 
 import secret_rl
 from secret_rl.cli.command import Command, EnvOptions, UsageError, command, one_of, options_of
+from secret_rl.credit.base import load_method
 from secret_rl.evaluation import Bootstrap, Comparison, LearningCurves, compare
 from secret_rl.files import plain
 from secret_rl.progress import Show, Tick, progress_bar
@@ -51,11 +52,12 @@ class Potential(Command):
         if self.kind != "value":
             if self.model is None:
                 raise UsageError(f"--kind {self.kind} needs a credit model: give --model, a file written by fit")
-            secret = secret_rl.Secret.load(self.model, device=self.device)
+            secret = load_method(self.model, device=self.device)
             if self.adapt:
                 secret = secret_rl.adapt(secret, data, steps=self.adapt)
             warn_unless_credit(secret)
-            attributions = secret.attribute(data, tolerance=self.tolerance)
+            options: dict[str, Any] = {"tolerance": self.tolerance} if self.tolerance else {}
+            attributions = secret.attribute(data, **options)
             self.note(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
         potential = secret_rl.estimate_potential(
             data, attributions, self.kind, rewards=self.rewards, reading=self.reading, discount=self.discount
@@ -100,7 +102,7 @@ class Learn(Command):
         if self.potential is not None:
             tasks["potential"] = self._shaped(env, self.potential)
         if self.credit is not None:
-            credit = secret_rl.OnlineCredit(secret_rl.Secret.load(self.credit), repeat=self.repeat)
+            credit = secret_rl.OnlineCredit(load_method(self.credit), repeat=self.repeat)
             tasks["OnlineCredit"] = self._shaped(env, credit)
         settings = {**self.settings(), "option": options_of(self.option)}
         with RunFolder(self.out, "learn", settings, {"potential": self.potential, "credit": self.credit}) as record:

@@ -4,39 +4,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from secret_rl.credit.adaptation import adapt as adapt
-    from secret_rl.credit.attribution import Attributions as Attributions
-    from secret_rl.credit.classes import RewardClasses as RewardClasses
-    from secret_rl.credit.diagnosis import FitReport as FitReport
-    from secret_rl.credit.diagnosis import NotLearnedWarning as NotLearnedWarning
-    from secret_rl.credit.diagnosis import PastNotNeededWarning as PastNotNeededWarning
-    from secret_rl.credit.diagnosis import RewardBalanceWarning as RewardBalanceWarning
-    from secret_rl.credit.measures import Confusion as Confusion
-    from secret_rl.credit.model import RewardPredictor as RewardPredictor
-    from secret_rl.credit.options import ModelOptions as ModelOptions
-    from secret_rl.credit.options import TrainingOptions as TrainingOptions
+    from secret_rl.credit.base import Attributions as Attributions
+    from secret_rl.credit.base import CreditMethod as CreditMethod
+    from secret_rl.credit.base import NotFittedError as NotFittedError
+    from secret_rl.credit.base import adapt as adapt
+    from secret_rl.credit.base import load_method as load_method
+    from secret_rl.credit.base import methods as methods
+    from secret_rl.credit.base import register_method as register_method
     from secret_rl.credit.references import oracle_attributions as oracle_attributions
     from secret_rl.credit.references import uniform_attributions as uniform_attributions
-    from secret_rl.credit.secret import NotFittedError as NotFittedError
-    from secret_rl.credit.secret import Secret as Secret
+    from secret_rl.credit.report import Confusion as Confusion
+    from secret_rl.credit.report import FitReport as FitReport
+    from secret_rl.credit.report import NotLearnedWarning as NotLearnedWarning
+    from secret_rl.credit.report import PastNotNeededWarning as PastNotNeededWarning
+    from secret_rl.credit.report import RewardBalanceWarning as RewardBalanceWarning
+    from secret_rl.credit.report import RewardClasses as RewardClasses
+    from secret_rl.credit.secret.method import Secret as Secret
+    from secret_rl.credit.secret.model import RewardPredictor as RewardPredictor
+    from secret_rl.credit.secret.options import ModelOptions as ModelOptions
+    from secret_rl.credit.secret.options import TrainingOptions as TrainingOptions
 
-_HOMES = {
-    "adapt": "adaptation",
-    "Attributions": "attribution",
-    "RewardClasses": "classes",
-    "FitReport": "diagnosis",
-    "NotLearnedWarning": "diagnosis",
-    "PastNotNeededWarning": "diagnosis",
-    "RewardBalanceWarning": "diagnosis",
-    "Confusion": "measures",
-    "RewardPredictor": "model",
-    "ModelOptions": "options",
-    "TrainingOptions": "options",
-    "oracle_attributions": "references",
-    "uniform_attributions": "references",
-    "NotFittedError": "secret",
-    "Secret": "secret",
-}
+_NAMES = {
+    "base": ("Attributions", "CreditMethod", "NotFittedError", "adapt", "load_method", "methods", "register_method"),
+    "references": ("oracle_attributions", "uniform_attributions"),
+    "report": (
+        "Confusion", "FitReport", "NotLearnedWarning", "PastNotNeededWarning", "RewardBalanceWarning", "RewardClasses",
+    ),
+    "secret.method": ("Secret",),
+    "secret.model": ("RewardPredictor",),
+    "secret.options": ("ModelOptions", "TrainingOptions"),
+}  # fmt: skip
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [*_HOMES]
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from secret_rl.atomic import replace_text
 from secret_rl.checks import printable
-from secret_rl.credit.diagnosis import FitReport
 from secret_rl.evaluation import Bootstrap, LearningCurves, compare
 from secret_rl.report.figures import plot_concentration, plot_learning_curves, plot_training, svg_of
 from secret_rl.report.record import FORMAT, doubt_of, verdict_of
@@ -49,7 +48,7 @@ def report_page(runs: Sequence[Run]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"fmt": _format, "show": _show, "accuracy": _accuracy}
+    environment.filters |= {"fmt": _format, "show": _show}
     page = environment.get_template("report.html").render(
         title=runs[0].name if len(runs) == 1 else f"{len(runs)} runs",
         runs=runs,
@@ -180,8 +179,3 @@ def _show(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _accuracy(fit: FitReport) -> str:
-    classes = zip(fit.classes.names, fit.validation.accuracy, fit.validation.present, strict=True)
-    return ", ".join(f"{value:.3f} of {name}" for name, value, present in classes if present)

@@ -15,7 +15,7 @@ from secret_rl.atomic import Lock, folder_lock, sweep_folder
 from secret_rl.files import VERSION, FileFormat, plain
 
 if TYPE_CHECKING:
-    from secret_rl.credit.diagnosis import FitReport
+    from secret_rl.credit.report import FitReport
 
 RECORD, CURVES, COMPARISON = "run.json", "curves.safetensors", "comparison.json"  # files in the folder of a run
 FORMAT = FileFormat("secret-rl run", remedy="run the command again")
@@ -126,6 +126,8 @@ def json_text(content: Any) -> str:
 
 def verdict_of(report: "FitReport") -> str:
     """The verdict on a credit model, and how much of the open uncertainty the past removes."""
+    if report.gain is None:
+        return f"verdict: {report.verdict}"
     return f"verdict: {report.verdict}; the past removes {report.history_gain:.1%} of what the present leaves open"
 
 

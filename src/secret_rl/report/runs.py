@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secret_rl.checks import printable
-from secret_rl.credit.diagnosis import FitReport
+from secret_rl.credit.base import load_method
+from secret_rl.credit.report import FitReport
 from secret_rl.evaluation import Comparison, CreditQuality, LearningCurves
 from secret_rl.report.record import COMPARISON, COMPARISON_FORMAT, CURVES, FORMAT, RECORD, folder_of
 
@@ -109,14 +110,12 @@ def _load_curves(folder: Path, name: str) -> Run:
 
 def _load_model(path: Path, name: str) -> Run:
     """A model; with the record of its fit, if that is beside it."""
-    from secret_rl.credit import Secret
-
-    secret = Secret.load(path, device="cpu")
+    secret = load_method(path, device="cpu")
     if (folder_of(path) / RECORD).is_file():
         run = _load(folder_of(path), name)
         if run.fit is not None and secret.report is not None and run.fit.to_json() == secret.report.to_json():
             return run
-    settings = {"seed": secret.seed, **vars(secret.model_options), **vars(secret.training_options)}
+    settings = {"method": secret.name, **getattr(secret, "settings", {})}
     return Run(name, {"command": "fit"}, _flat(settings), fit=secret.report)
 
 

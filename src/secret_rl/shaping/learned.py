@@ -111,14 +111,14 @@ class LearnedPotential:
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write one safetensors file, whole or not at all. Of a ``features`` function only the name is kept."""
-        from secret_rl.shaping.learned_file import write_learned
+        from secret_rl.shaping.networks import write_learned
 
         return write_learned(self, Path(path))
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, features: Features | None = None) -> "LearnedPotential":
         """Read what ``save`` wrote; nothing in the file is run. ``features`` is needed where there were some."""
-        from secret_rl.shaping.learned_file import read_learned
+        from secret_rl.shaping.networks import read_learned
 
         return read_learned(Path(path), features)
 

@@ -62,7 +62,7 @@ def learn_potential(
     Args:
         trajectories: Of the target.
         attributions: Who earned their rewards; "value" needs none.
-        kind: What visits are worth.
+        kind: What is averaged over visits.
         rewards: "positive" or "all".
         discount: Of reward still to come.
         features: (rows, ...) of observations to (rows, ...) of numbers.
@@ -95,7 +95,7 @@ def learn_potential(
     space = trajectories.observation_space
     if features is not None:
         space = gym.spaces.Box(-np.inf, np.inf, distinct.shape[1:], np.float64)
-    learned, worth = _means(numbers[~held_out], values[~held_out], count), largest
+    learned = _means(numbers[~held_out], values[~held_out], count)
     judged = _means(numbers[held_out], values[held_out], count) if held_out.any() else None
     seen = np.flatnonzero(learned[1])
 
@@ -103,13 +103,13 @@ def learn_potential(
         """Mean square over visits, in units of the largest mean."""
         there = np.flatnonzero(of[1])
         answers = network.answers(map_arrays(lambda part: part[there], distinct))
-        return float(np.average((answers - of[0][there] / worth) ** 2, weights=of[1][there]))
+        return float(np.average((answers - of[0][there] / largest) ** 2, weights=of[1][there]))
 
     with progress_bar(progress, "updates") as tick:
         network, kept = regress(
             space,
             map_arrays(lambda part: part[seen], distinct),
-            learned[0][seen] / worth,
+            learned[0][seen] / largest,
             np.sqrt(learned[1][seen]),  # so that observations that come often do not drown those near rewards
             error=None if judged is None else lambda network: error(network, judged),
             units=units,
@@ -124,9 +124,9 @@ def learn_potential(
         visits=visits.count,
         distinct=count,
         steps=kept,
-        error=error(network, learned) * worth**2,
+        error=error(network, learned) * largest**2,
         constant_error=constants[0] or 0.0,
-        validation_error=None if judged is None else error(network, judged) * worth**2,
+        validation_error=None if judged is None else error(network, judged) * largest**2,
         validation_constant_error=constants[1],
     )
     return LearnedPotential(

@@ -1,30 +1,35 @@
-"""Small networks from an observation to one number, and their regression on means over visits.
+"""Small networks from an observation to one number: their regression on means over visits, and their files.
 
-PyTorch is imported here, and this file only where a network is needed: other potentials do without.
+PyTorch is imported here, and this module only where a network is needed: other potentials do without.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from secret_rl.encoders import Flat, arrays_of, as_tensor, map_nest, observation_encoder, standardise
+from secret_rl.files import FileFormat, finite_number, whole_number
 from secret_rl.progress import Tick
-from secret_rl.trajectories.nested import map_arrays, map_leaves, row_count
+from secret_rl.shaping.learned import Features, LearnedPotential, LearningReport
+from secret_rl.trajectories.spaces import BUDGET, from_json, to_json
 
-_SMALL = 16  # pictures with a shorter side than this are read as they are, larger ones through convolutions
-_FILTERS = (16, 32, 32, 32)
-_ROWS_AT_A_TIME = 4096
+_FILTERS = (16, 32, 32)
+_SMALLEST = 16  # shorter side of a picture; in smaller ones, grids, places count more than shapes
 _FARTHEST = 10.0  # standard deviations; numbers beyond what was learned on would have the network say anything
+_ROWS_AT_A_TIME = 4096
 _CHECKS = 20  # evaluations on validation episodes in a training
 # One observation alone and among others get the same answer, to the bit: sums of products are rounded otherwise in
 # other company, but in 64 bits so little that cutting off decimals hides it, all but never excepted.
 _DECIMALS = 9
+FORMAT = FileFormat("secret-rl learned potential", remedy="restore it or learn the potential again")
 
 
 class PotentialNetwork(nn.Module):
@@ -33,183 +38,37 @@ class PotentialNetwork(nn.Module):
     def __init__(self, space: gym.Space[Any], units: int) -> None:
         super().__init__()
         self.space, self.units = space, units
-        self.encoder, size = _encoder(space, units)
-        self.head = nn.Sequential(
-            nn.Linear(size, units), nn.ReLU(), nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 1)
-        )
+        self.encoder = observation_encoder(to_json(space), units, _FILTERS, clip=_FARTHEST, smallest=_SMALLEST)
+        self.head = nn.Sequential(nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 1))
+
+    @torch.no_grad()
+    def standardise(self, rows: Any) -> None:
+        """Fit the scale of numbers to distinct rows; grids of bits, in which most are rare, stay as they are."""
+        standardise(self.encoder, rows)
+        boxes = [part for part in self.encoder.modules() if isinstance(part, Flat) and part.spec["type"] == "Box"]
+        for box in boxes:
+            if len(box.spec["shape"]) > 1 and (box.spec["low"], box.spec["high"]) == (0, 1):
+                box.mean.zero_()
+                box.scale.fill_(1.0)
 
     def forward(self, rows: Any) -> Tensor:
         """Nest of (rows, ...) -> (rows,)"""
-        numbers: Tensor = self.head(self.encoder(rows).to(self.head[0].weight.dtype))
+        numbers: Tensor = self.head(self.encoder(rows))
         return numbers[:, 0]
 
     @torch.no_grad()
     def answers(self, rows: Any) -> NDArray[np.float64]:
         """(rows,) of a network in 64 bits, rounded: the same for a row whatever its company."""
-        count = row_count(rows)
+        count = len(arrays_of(rows)[0])
         found = np.empty(count)
         for first in range(0, count, _ROWS_AT_A_TIME):
             part = np.arange(first, min(first + _ROWS_AT_A_TIME, count))
-            some = map_arrays(lambda array: array[np.resize(part, max(len(part), 2))], rows)  # noqa: B023
-            found[part] = self(as_tensors(self.space, some)).numpy()[: len(part)]
+            found[part] = self(_tensors(rows, np.resize(part, max(len(part), 2)))).numpy()[: len(part)]
         return np.round(found, _DECIMALS)
 
 
-def as_tensors(space: gym.Space[Any], rows: Any) -> Any:
-    """Rows of a space as tensors: bytes and floats as they are, other boxes in 64 bits, choices as whole numbers."""
-
-    def tensor(leaf: gym.Space[Any], array: Any) -> Tensor:
-        array = np.ascontiguousarray(array)
-        if not isinstance(leaf, spaces.Box):
-            array = array.astype(np.int64)
-        elif array.dtype not in (np.uint8, np.float32, np.float64):
-            array = array.astype(np.float64)
-        return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-    return map_leaves(tensor, space, rows)
-
-
-def _encoder(space: gym.Space[Any], units: int) -> tuple[nn.Module, int]:
-    """A module from rows of a space to (rows, size), and the size."""
-    if isinstance(space, spaces.Dict):
-        return _joined(dict(space.spaces), units)
-    if isinstance(space, spaces.Tuple):
-        return _joined(dict(enumerate(space.spaces)), units)
-    if isinstance(space, spaces.Discrete):
-        return _Numbered(int(space.n), int(space.start), units), units
-    if isinstance(space, spaces.MultiDiscrete):
-        return _Choices(space), int(space.nvec.sum())
-    if isinstance(space, spaces.MultiBinary):
-        return _Flat(), math.prod(space.shape)
-    if not isinstance(space, spaces.Box):
-        raise TypeError(
-            f"{space} is not supported: expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those"
-        )
-    if len(space.shape) in (2, 3) and min(space.shape[:2]) >= _SMALL:
-        picture = _Picture(space)
-        return picture, picture.size
-    size = math.prod(space.shape)
-    return (_Flat(_brightness(space)) if len(space.shape) > 1 else _Standardised(size)), size
-
-
-def _joined(parts: dict[Any, gym.Space[Any]], units: int) -> tuple[nn.Module, int]:
-    encoders = {key: _encoder(part, units) for key, part in parts.items()}
-    return _Joined({key: encoder for key, (encoder, _) in encoders.items()}), sum(n for _, n in encoders.values())
-
-
-class _Joined(nn.Module):
-    """The parts of a Dict or Tuple, end to end."""
-
-    def __init__(self, encoders: dict[Any, nn.Module]) -> None:
-        super().__init__()
-        self.keys, self.encoders = list(encoders), nn.ModuleList(encoders.values())
-
-    def forward(self, rows: Any) -> Tensor:
-        parts = [encoder(rows[key]) for key, encoder in zip(self.keys, self.encoders, strict=True)]
-        return torch.cat([part.to(parts[0].dtype) for part in parts], 1)
-
-
-class _Numbered(nn.Module):
-    """A row of its own for each element of a Discrete space."""
-
-    def __init__(self, n: int, start: int, units: int) -> None:
-        super().__init__()
-        self.start = start
-        self.table = nn.Embedding(n, units)
-        with torch.no_grad():
-            self.table.weight.mul_(0.1)  # what is never seen says little
-
-    def forward(self, rows: Tensor) -> Tensor:
-        numbers: Tensor = self.table(rows - self.start)
-        return numbers
-
-
-class _Choices(nn.Module):
-    """A one for each of several choices."""
-
-    first: Tensor
-
-    def __init__(self, space: spaces.MultiDiscrete) -> None:
-        super().__init__()
-        sizes = space.nvec.ravel().astype(np.int64)
-        self.total = int(sizes.sum())
-        self.register_buffer("first", torch.from_numpy(np.cumsum(sizes) - sizes - space.start.ravel()))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        flat = rows.reshape(len(rows), -1) + self.first
-        return torch.zeros(len(rows), self.total).scatter_(1, flat, 1.0)
-
-
-class _Flat(nn.Module):
-    """Numbers end to end, times a factor."""
-
-    def __init__(self, factor: float = 1.0) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return rows.reshape(len(rows), -1) * self.factor
-
-
-class _Standardised(nn.Module):
-    """Vectors with the mean and the spread of what was learned on taken out."""
-
-    mean: Tensor
-    spread: Tensor
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
-        self.register_buffer("spread", torch.ones(size, dtype=torch.float64))
-
-    def fit(self, rows: Tensor) -> None:
-        """To distinct rows, before training."""
-        flat = rows.reshape(len(rows), -1).double()
-        spread = flat.std(0, correction=0)
-        self.mean.copy_(flat.mean(0))
-        self.spread.copy_(torch.where(spread > 1e-9, spread, torch.ones_like(spread)))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        numbers = (rows.reshape(len(rows), -1).double() - self.mean) / self.spread
-        return numbers.clamp(-_FARTHEST, _FARTHEST)
-
-
-class _Picture(nn.Module):
-    """3x3 convolutions that halve a picture (height, width[, channels]) until it is small."""
-
-    def __init__(self, space: spaces.Box) -> None:
-        super().__init__()
-        self.shape = (*space.shape, 1)[:3]
-        self.factor = _brightness(space)
-        height, width, channels = self.shape
-        layers: list[nn.Module] = []
-        for filters in _FILTERS:
-            layers += [nn.Conv2d(channels, filters, 3, stride=2, padding=1), nn.ReLU()]
-            height, width, channels = (height + 1) // 2, (width + 1) // 2, filters
-            if min(height, width) < _SMALL:
-                break
-        self.layers = nn.Sequential(*layers)
-        self.size = height * width * channels
-
-    def forward(self, rows: Tensor) -> Tensor:
-        planes = rows.reshape(len(rows), *self.shape).permute(0, 3, 1, 2).to(next(self.parameters()).dtype)
-        features: Tensor = self.layers(planes * self.factor)
-        return features.flatten(1)
-
-
-def _brightness(space: spaces.Box) -> float:
-    """What brings pictures to at most 1: those of bytes from 0 to 255; 0 and 1 are kept."""
-    largest = float(max(np.abs(space.low).max(), np.abs(space.high).max())) if math.prod(space.shape) else 1.0
-    return 1.0 / largest if math.isfinite(largest) and largest > 1 else 1.0
-
-
-def standardise(module: nn.Module, rows: Any) -> None:
-    """Fit what looks at vectors to distinct rows."""
-    if isinstance(module, _Joined):
-        for key, encoder in zip(module.keys, module.encoders, strict=True):
-            standardise(encoder, rows[key])
-    elif isinstance(module, _Standardised):
-        module.fit(rows)
+def _tensors(rows: Any, chosen: NDArray[np.int64] | slice = slice(None)) -> Any:
+    return map_nest(lambda array: as_tensor(np.asarray(array)[chosen]), rows)
 
 
 def regress(
@@ -218,7 +77,7 @@ def regress(
     targets: NDArray[np.float64],
     weights: NDArray[np.float64],
     *,
-    error: Callable[["PotentialNetwork"], float] | None,
+    error: Callable[[PotentialNetwork], float] | None,
     units: int,
     steps: int,
     learning_rate: float,
@@ -234,9 +93,9 @@ def regress(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = PotentialNetwork(space, units)
-    standardise(network.encoder, as_tensors(space, rows))
+    network.standardise(_tensors(rows))
     goals, importance = (torch.from_numpy(numbers).float() for numbers in (targets, weights / weights.mean()))
-    whole = as_tensors(space, rows) if len(targets) <= batch_size else None
+    whole = _tensors(rows) if len(targets) <= batch_size else None
     optimiser = torch.optim.Adam(network.parameters(), learning_rate)
     warm_up = max(1, steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -246,8 +105,7 @@ def regress(
     for number in range(1, steps + 1):
         if whole is None:
             chosen = order.choice(len(targets), batch_size, replace=False)
-            some = as_tensors(space, map_arrays(lambda array: array[chosen], rows))  # noqa: B023
-            loss = (importance[chosen] * (network(some) - goals[chosen]) ** 2).mean()
+            loss = (importance[chosen] * (network(_tensors(rows, chosen)) - goals[chosen]) ** 2).mean()
         else:
             loss = (importance * (network(whole) - goals) ** 2).mean()
         optimiser.zero_grad()
@@ -264,3 +122,77 @@ def regress(
             tick(f"error {float(loss.detach()):.3g}", number, steps)
     network.load_state_dict(best)
     return network.double().eval(), kept
+
+
+def write_learned(potential: LearnedPotential, path: Path) -> Path:
+    """Write a potential, whole or not at all."""
+    features = potential.features
+    about = {
+        "observation_space": to_json(potential.observation_space),
+        "features": None
+        if features is None
+        else {
+            "name": getattr(features, "__qualname__", type(features).__qualname__),
+            "size": math.prod(potential.network.space.shape or ()),
+        },
+        "units": potential.network.units,
+        "low": potential.low,
+        "high": potential.high,
+        "threshold": potential.threshold,
+        "reward_bound": potential.reward_bound,
+        "report": asdict(potential.report),
+    }
+    weights = {name: value.detach().cpu().numpy() for name, value in potential.network.state_dict().items()}
+    return FORMAT.write_arrays(path, about, weights)
+
+
+def read_learned(path: Path, features: Features | None) -> LearnedPotential:
+    """Read a potential; nothing in the file is run."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file: expected one that a potential was saved to")
+    about, arrays = FORMAT.read_arrays(path)
+    with FORMAT.reading(path):
+        weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return _potential(about, weights, features, BUDGET + path.stat().st_size)
+
+
+def _potential(
+    about: dict[str, Any], weights: dict[str, Tensor], features: Features | None, budget: int
+) -> LearnedPotential:
+    space = read = from_json(about["observation_space"], budget)
+    if about["features"] is not None:
+        if features is None:
+            raise ValueError(
+                f"its features were made by the function {about['features']['name']}, which a file does not hold: give "
+                "it again, LearnedPotential.load(path, features=...)"
+            )
+        size = whole_number(about["features"]["size"])
+        read = from_json({"type": "Box", "low": "-inf", "high": "inf", "shape": [size], "dtype": "float64"}, budget)
+    elif features is not None:
+        raise ValueError("it was learned without features: load it without")
+    with torch.device("meta"):  # takes no memory, whatever sizes a file claims
+        network = PotentialNetwork(read, whole_number(about["units"])).double()
+    for name, value in network.state_dict().items():
+        if name in weights and weights[name].dtype != value.dtype:
+            raise ValueError(f"its weights {name} are {weights[name].dtype}, expected {value.dtype}")
+    network.load_state_dict(weights, assign=True)
+    numbers = {name: finite_number(about[name]) for name in ("low", "high", "threshold")}
+    if not (numbers["low"] <= 0 <= numbers["high"] and 0 <= numbers["threshold"] < 1):
+        raise ValueError(f"its range {numbers} is none")
+    reward_bound = about["reward_bound"]
+    return LearnedPotential(
+        network.double().eval(),
+        space,
+        **numbers,
+        reward_bound=None if reward_bound is None else finite_number(reward_bound),
+        report=_report(about["report"]),
+        features=features,
+    )
+
+
+def _report(data: dict[str, Any]) -> LearningReport:
+    counts = {name: whole_number(data[name], high=2**62) for name in ("visits", "distinct", "steps")}
+    errors: dict[str, Any] = {
+        name: value if value is None else finite_number(value) for name, value in data.items() if name not in counts
+    }
+    return LearningReport(**counts, **errors)

@@ -98,7 +98,7 @@ class OnlineCredit:
             warn_after = check_integer("warn_after", warn_after, 1)
         warn_unless_credit(secret)
         self._secret, self._observation = secret, observation
-        self._transitions = bool(getattr(getattr(secret, "model_options", None), "transitions", False))
+        self._transitions = bool(getattr(secret, "transitions", False))
         self._view = observation if isinstance(observation, View) else None
         self._function = observation if self._view is None and callable(observation) else None
         self.options: dict[str, Any] = {

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from secret_rl.atomic import replace_text
 from secret_rl.checks import check_integer
-from secret_rl.credit import NotFittedError, Secret
-from secret_rl.credit.outlook import Outlook
+from secret_rl.credit.base import CreditMethod, NotFittedError, inspector, load_method
 from secret_rl.progress import Tick, progress_bar
 from secret_rl.report.explorer.episode import annotation_names, annotations, describe, short
 from secret_rl.report.explorer.pictures import EnvLike, Viewer
@@ -61,7 +60,7 @@ class Explored:
 
 
 def explore(
-    model: Secret | str | Path,
+    model: CreditMethod | str | Path,
     data: Trajectories | str | Path,
     out: str | Path,
     *,
@@ -78,7 +77,7 @@ def explore(
     """Write a page that shows credit: one HTML file that needs no network and opens from disk.
 
     Args:
-        model: A fitted ``Secret``, or its file.
+        model: A fitted credit method such as ``Secret``, or its file.
         data: Trajectories like those it was fitted on, or their folder.
         out: The file to write.
         trajectories: How many to show, chosen so that successful, mispredicted and long ones are among them.
@@ -93,27 +92,28 @@ def explore(
         progress: Show a progress bar; by default if the terminal is interactive.
     """
     check_integer("trajectories", trajectories, 1)
-    secret = model if isinstance(model, Secret) else Secret.load(model, device=device)
+    secret = load_method(model, device=device) if isinstance(model, str | Path) else model
     data = data if isinstance(data, Trajectories) else Trajectories.load(data)
-    secret.fitted_for(data)
+    inspector(secret, data[:1])  # an error where it does not fit the data
     builder = _Builder(secret, data, discount, potential)
     with progress_bar(progress, "episodes") as tick, closing(Viewer(data, env, replay)) as viewer:
         chosen = builder.choose(trajectories, tick) if episodes is None else builder.check(episodes)
         content = builder.content(chosen, viewer, title, tick)
-    name = "" if isinstance(model, Secret) else f"{Path(model).name}, "
+    name = f"{Path(model).name}, " if isinstance(model, str | Path) else ""
     html = render_page(content | _about_model(secret, name), content["title"])
     replace_text(out, html)
     shown = tuple(entry["episode"] for entry in content["trajectories"])
     return Explored(Path(out), len(html.encode()), shown, tuple(content["notes"]))
 
 
-def _about_model(secret: Secret, name: str) -> dict[str, Any]:
+def _about_model(secret: CreditMethod, name: str) -> dict[str, Any]:
     """Which model it is, the verdict on it, and its classes of reward."""
     assert secret.report is not None
     doubt = doubt_of(secret.report)
-    classes = secret.reward_classes
+    about = f"seed {secret.seed}, {secret.report.steps:,} updates" if hasattr(secret, "seed") else secret.name
+    classes = secret.report.classes
     return {
-        "model": f"{name}seed {secret.seed}, {secret.report.steps:,} updates",
+        "model": f"{name}{about}",
         "verdict": verdict_of(secret.report),
         "doubt": None if doubt is None else f"{secret.report.verdict}: {doubt}.",
         "classes": {"names": list(classes.names), "signs": classes.signs.tolist()},
@@ -123,8 +123,11 @@ def _about_model(secret: Secret, name: str) -> dict[str, Any]:
 class _Builder:
     """Collects the content of one page."""
 
-    def __init__(self, secret: Secret, data: Trajectories, discount: float, potential: PotentialLike | None) -> None:
-        self._secret, self._data = secret, data
+    def __init__(
+        self, secret: CreditMethod, data: Trajectories, discount: float, potential: PotentialLike | None
+    ) -> None:
+        assert secret.report is not None
+        self._secret, self._data, self._classes = secret, data, secret.report.classes
         self._potential_given = potential is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotCreditWarning)  # the page says so
@@ -139,10 +142,10 @@ class _Builder:
         pool = choose(self._data.lengths, self._data.successful, np.zeros(len(self._data), np.int64), size)
         wrong: list[int] = []
         for numbers, part in self._parts(pool):
-            outlook = Outlook(self._secret, part)
+            inspected = inspector(self._secret, part)
             for i, number in enumerate(numbers.tolist()):
-                found = self._probabilities[number] = outlook.probabilities(i)
-                classes = self._secret.reward_classes.index(part[i].rewards)
+                found = self._probabilities[number] = inspected.probabilities(i)
+                classes = self._classes.index(part[i].rewards)
                 wrong.append(int((found.argmax(1) != classes).sum()))
                 tick("predicted", len(wrong), len(pool))
         return pool[choose(self._data.lengths[pool], self._data.successful[pool], np.array(wrong), count)]
@@ -190,14 +193,14 @@ class _Builder:
         entries: list[dict[str, Any]] = []
         events, others = annotation_names(self._data)
         for numbers, part in self._parts(chosen):
-            outlook = Outlook(self._secret, part)
+            inspected = inspector(self._secret, part)
             shaping, credited = self._shaped(part), self._credited(part)
             for i, number in enumerate(numbers.tolist()):
                 episode, rows = part[i], slice(int(part.offsets[i]), int(part.offsets[i + 1]))
                 found = self._probabilities.pop(number, None)
-                found = outlook.probabilities(i) if found is None else found
-                attention = partial(outlook.attention, i)
-                entry = describe(episode, found, self._secret.reward_classes, credited[rows], attention)
+                found = inspected.probabilities(i) if found is None else found
+                attention = partial(inspected.attention, i)
+                entry = describe(episode, found, self._classes, credited[rows], attention)
                 entry |= {"episode": number, **annotations(episode, events, others)}
                 if shaping is not None:
                     entry["shaping"], entry["potential"] = ([short(v) for v in values[rows]] for values in shaping)

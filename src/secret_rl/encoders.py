@@ -1,7 +1,7 @@
-"""Observations and actions as vectors, by the kind of their space.
+"""Observations and actions as vectors, by the kind of their space: for credit models and learned potentials.
 
-Spaces come as the JSON that trajectories are stored with, so that a model file describes itself and this
-package needs PyTorch and NumPy alone. A nest of observations is an array, or dicts and tuples of them.
+Spaces come as the JSON that trajectories are stored with, so that a model file describes itself and this module needs
+PyTorch and NumPy alone. A nest of observations is an array, or dicts and tuples of them.
 """
 
 import math
@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secret_rl.files import whole_number
@@ -18,25 +20,45 @@ Spec = Mapping[str, Any]
 _ALIGNED = 8  # the matrix units of a GPU want rows of a multiple of so many numbers
 _COLOURS = 3  # channels of a picture in colour
 _MOST_SPACES = 1_000
+_SMALLEST_IMAGE = 3
 _LARGE_IMAGE = 12  # sides from here on are halved by each convolution
 _MOST_LEVELS = 16  # whole numbers up to this in a picture are kinds of things, not shades
 
 
-def observation_encoder(spec: Spec, units: int, filters: tuple[int, ...]) -> nn.Module:
-    """A module from rows of a space to ``(rows, units)``."""
+def observation_encoder(
+    spec: Spec, units: int, filters: tuple[int, ...], *, clip: float = math.inf, smallest: int = _SMALLEST_IMAGE
+) -> nn.Module:
+    """A module from rows of a space to ``(rows, units)``.
+
+    Args:
+        spec: The space, as JSON values.
+        units: Of dense layers and embeddings.
+        filters: Of each convolution.
+        clip: Standard deviations beyond which numbers are cut off.
+        smallest: Shorter side from which on pictures are convolved; smaller ones are read as vectors.
+    """
     kind = spec["type"]
     if kind in ("Dict", "Tuple"):
-        parts = dict(spec["spaces"]) if kind == "Dict" else dict(enumerate(spec["spaces"]))
-        return JoinedEncoder(parts, units, filters)
+        parts = {
+            key: observation_encoder(part, units, filters, clip=clip, smallest=smallest) for key, part in _parts(spec)
+        }
+        return JoinedEncoder(parts, units)
     if kind == "Discrete":
         return nn.Sequential(Ordinal(spec["start"]), nn.Embedding(spec["n"], units), nn.ReLU())
-    if _is_image(spec):
+    if _is_image(spec, smallest):
         return ImageEncoder(spec, units, filters)
-    return nn.Sequential(Flat(spec), nn.Linear(flat_size(spec), units), nn.ReLU())
+    return nn.Sequential(Flat(spec, clip), Dense(flat_size(spec), units), nn.ReLU())
 
 
-def _is_image(spec: Spec) -> bool:
-    return spec["type"] == "Box" and len(spec["shape"]) in (2, 3) and min(spec["shape"][:2]) >= 3
+def _parts(spec: Spec) -> list[tuple[Any, Spec]]:
+    """The parts of a ``Dict`` or ``Tuple``, by key or by number; none of other spaces."""
+    if spec["type"] == "Dict":
+        return [(key, part) for key, part in spec["spaces"]]
+    return list(enumerate(spec["spaces"])) if spec["type"] == "Tuple" else []
+
+
+def _is_image(spec: Spec, smallest: int = _SMALLEST_IMAGE) -> bool:
+    return spec["type"] == "Box" and len(spec["shape"]) in (2, 3) and min(spec["shape"][:2]) >= smallest
 
 
 def with_levels(spec: dict[str, Any], rows: Any) -> dict[str, Any]:
@@ -57,10 +79,8 @@ def with_levels(spec: dict[str, Any], rows: Any) -> dict[str, Any]:
 def flat_size(spec: Spec) -> int:
     """Numbers in the flat form of a space: one-hot for choices, raw for boxes."""
     kind = spec["type"]
-    if kind == "Dict":
-        return sum(flat_size(part) for _, part in spec["spaces"])
-    if kind == "Tuple":
-        return sum(flat_size(part) for part in spec["spaces"])
+    if kind in ("Dict", "Tuple"):
+        return sum(flat_size(part) for _, part in _parts(spec))
     if kind == "Discrete":
         return int(spec["n"])
     if kind == "MultiDiscrete":
@@ -74,7 +94,7 @@ def check_spec(spec: Any) -> int:
     """The number of spaces in a description; ValueError where it is of none, or of more than there should be."""
     kind = spec["type"]
     if kind in ("Dict", "Tuple"):
-        count = sum(check_spec(part[1] if kind == "Dict" else part) for part in spec["spaces"])
+        count = sum(check_spec(part) for _, part in _parts(spec))
     else:
         sizes = {"Box": "shape", "Discrete": "n", "MultiDiscrete": "nvec", "MultiBinary": "n"}[kind]
         for size in [*_flat_list(spec[sizes]), spec.get("levels", 0)]:
@@ -87,6 +107,14 @@ def check_spec(spec: Any) -> int:
     return count
 
 
+class Dense(nn.Linear):
+    """A linear layer that takes its input in any floating-point type."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(rows, numbers) -> (rows, units)"""
+        return super().forward(rows.to(self.weight.dtype))
+
+
 class Flat(nn.Module):
     """Rows of any space as one flat vector each: one-hot for choices, standardised numbers for boxes."""
 
@@ -95,14 +123,12 @@ class Flat(nn.Module):
     start: Tensor
     base: Tensor
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, clip: float = math.inf) -> None:
         super().__init__()
-        self.spec = spec
+        self.spec, self.clip = spec, clip
         kind = spec["type"]
-        if kind == "Dict":
-            self.parts = nn.ModuleList(Flat(part) for _, part in spec["spaces"])
-        elif kind == "Tuple":
-            self.parts = nn.ModuleList(Flat(part) for part in spec["spaces"])
+        if kind in ("Dict", "Tuple"):
+            self.parts = nn.ModuleList(Flat(part, clip) for _, part in _parts(spec))
         elif kind == "Box":
             self.register_buffer("mean", torch.zeros(math.prod(spec["shape"])))
             self.register_buffer("scale", torch.ones(math.prod(spec["shape"])))
@@ -114,30 +140,26 @@ class Flat(nn.Module):
     def forward(self, rows: Any) -> Tensor:
         """(rows, ...) -> (rows, flat_size)"""
         kind = self.spec["type"]
-        if kind == "Dict":
-            keys = [key for key, _ in self.spec["spaces"]]
-            return torch.cat([part(rows[key]) for key, part in zip(keys, self.parts, strict=True)], 1)
-        if kind == "Tuple":
-            return torch.cat([part(row) for row, part in zip(rows, self.parts, strict=True)], 1)
+        if kind in ("Dict", "Tuple"):
+            found = [part(rows[key]) for (key, _), part in zip(_parts(self.spec), self.parts, strict=True)]
+            return torch.cat(found, 1)
         if kind == "Discrete":
             return nn.functional.one_hot(rows.long() - self.spec["start"], self.spec["n"]).float()
+        flat: Tensor = rows.reshape(len(rows), -1)
         if kind == "MultiDiscrete":
-            columns = rows.reshape(len(rows), -1).long() - self.start + self.base
+            columns = flat.long() - self.start + self.base
             return torch.zeros(len(rows), flat_size(self.spec), device=rows.device).scatter_(1, columns, 1.0)
-        flat: Tensor = rows.reshape(len(rows), -1).float()
-        return (flat - self.mean) / self.scale if kind == "Box" else flat
+        if kind == "Box":
+            standardised = (flat.to(self.mean.dtype) - self.mean) / self.scale
+            return standardised if self.clip == math.inf else standardised.clamp(-self.clip, self.clip)
+        return flat.float()
 
     @torch.no_grad()
     def standardise(self, rows: Any) -> None:
         """Set the mean and scale of box entries from data; call before training."""
-        kind = self.spec["type"]
-        if kind == "Dict":
-            for (key, _), part in zip(self.spec["spaces"], self.parts, strict=True):
-                cast(Flat, part).standardise(rows[key])
-        elif kind == "Tuple":
-            for row, part in zip(rows, self.parts, strict=True):
-                cast(Flat, part).standardise(row)
-        elif kind == "Box":
+        for (key, _), part in zip(_parts(self.spec), getattr(self, "parts", ()), strict=True):
+            cast(Flat, part).standardise(rows[key])
+        if self.spec["type"] == "Box":
             flat = rows.reshape(len(rows), -1).double()
             self.mean.copy_(flat.mean(0))
             deviation = flat.std(0, correction=0)
@@ -194,11 +216,12 @@ class ImageEncoder(nn.Module):
         if self.training and rows.is_cuda and rows.dtype == torch.uint8 and not (self.is_product or self.levels):
             with torch.autocast("cuda", torch.bfloat16):
                 return torch.relu(self.dense(self.by_products(rows))).float()
+        dtype = self.dense.weight.dtype
         if self.levels:
             kinds = rows.reshape(len(rows), self.height, self.width, -1, 1).clamp(0, self.levels - 1)
-            pictures = (kinds == torch.arange(self.levels, device=rows.device, dtype=rows.dtype)).float()
+            pictures = (kinds == torch.arange(self.levels, device=rows.device, dtype=rows.dtype)).to(dtype)
         else:
-            pictures = rows.float() * self.scale
+            pictures = rows.to(dtype) * self.scale
         if self.is_product:
             features = torch.relu(self.convolutions(pictures.reshape(len(rows), -1)))
         else:
@@ -232,10 +255,9 @@ class ImageEncoder(nn.Module):
 class JoinedEncoder(nn.Module):
     """Each part encoded by its kind, then joined through a dense layer."""
 
-    def __init__(self, parts: Mapping[Any, Spec], units: int, filters: tuple[int, ...]) -> None:
+    def __init__(self, parts: Mapping[Any, nn.Module], units: int) -> None:
         super().__init__()
-        self.keys = list(parts)
-        self.encoders = nn.ModuleList(observation_encoder(part, units, filters) for part in parts.values())
+        self.keys, self.encoders = list(parts), nn.ModuleList(parts.values())
         self.dense = nn.Linear(units * len(parts), units)
 
     def forward(self, rows: Any) -> Tensor:
@@ -274,6 +296,31 @@ def standardise(module: nn.Module, rows: Any) -> None:
         module[0].standardise(rows)
     elif isinstance(module, Flat):
         module.standardise(rows)
+
+
+def map_nest(function: Any, nest: Any) -> Any:
+    """Apply a function to each array of a nest."""
+    if isinstance(nest, dict):
+        return {key: map_nest(function, part) for key, part in nest.items()}
+    if isinstance(nest, tuple):
+        return tuple(map_nest(function, part) for part in nest)
+    return function(nest)
+
+
+def arrays_of(nest: Any) -> list[NDArray[Any]]:
+    """The arrays of a nest."""
+    found: list[NDArray[Any]] = []
+    map_nest(found.append, nest)
+    return found
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """An array as a tensor of a dtype that PyTorch computes with."""
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    if not array.flags.writeable:
+        array = array.copy()
+    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def _flat_list(value: Any) -> list[int]:

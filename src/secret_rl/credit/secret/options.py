@@ -1,8 +1,7 @@
 """Every choice of the credit model, with its source."""
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 PAPER_WEIGHTS = (0.499, 0.02, 0.499)  # appendix A: of negative rewards, zeros and positive ones in the loss
 WEIGHTS = ("residual", "paper")
@@ -62,11 +61,11 @@ class TrainingOptions:
     validation: float = 0.1
     """Share of the trajectories held out."""
     evaluate_every: int = 50
-    """Updates between two looks at the validation data."""
+    """Updates between two validations."""
     patience: int = 4
-    """Looks without progress after which learning has come to rest."""
-    looking_cost: float = 0.1
-    """Price of attention to steps instead of the sink, once predictions work: it sharpens credit."""
+    """Validations without progress after which learning has come to rest."""
+    attention_penalty: float = 0.1
+    """Added to the loss for attention to steps instead of the sink, once predictions work: it sharpens credit."""
     recolour: bool = False
     """Red, green and blue of pictures trade places at random in each update: for tasks in which things of one colour
     belong together, whichever it is. It takes more updates to learn all colours than those that occur."""
@@ -77,7 +76,7 @@ class TrainingOptions:
         for name in ("steps", "batch_size", "evaluate_every", "patience"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("warmup", "weight_decay", "looking_cost"):
+        for name in ("warmup", "weight_decay", "attention_penalty"):
             if not getattr(self, name) >= 0:  # NaN is refused too
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if not 0 < self.validation < 1:
@@ -90,8 +89,3 @@ class TrainingOptions:
     def planned_steps(self, trajectories: int) -> int:
         """Updates at most, for so many trajectories."""
         return self.steps if self.steps is not None else min(max(round(30 * trajectories**0.5), 1500), 4000)
-
-
-def to_json(options: Any) -> dict[str, Any]:
-    """Options as JSON values."""
-    return asdict(options)

@@ -1,22 +1,18 @@
 """Credit of a step as it happens: the share that rewards of the source would give it, whoever else is asked about."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.sealing import change_arrays
 
-from secret_rl.credit import NotFittedError, RewardClasses, Secret, online
-from secret_rl.credit.encoders import standardise
-from secret_rl.credit.model import Dropout
-from secret_rl.credit.online import Queries, source_queries, step_credit
-from secret_rl.credit.tokens import Rows, Tokens, as_tensor
-from secret_rl.files import FileFormatError
+from secret_rl.credit import NotFittedError, RewardClasses, Secret
+from secret_rl.credit.secret import readout as online
+from secret_rl.credit.secret.model import Dropout
+from secret_rl.credit.secret.readout import Queries, source_queries, step_credit
+from secret_rl.credit.secret.tokens import Rows, Tokens, as_tensor
+from secret_rl.encoders import standardise
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays
@@ -101,16 +97,6 @@ def test_steps_are_transitions_only_where_the_model_reads_them(learned, cues, tm
         secret.step_credit(observations, actions)
 
 
-@pytest.mark.parametrize("space", SPACES)
-@settings(max_examples=15)
-@given(st.integers(0, 999), st.floats(-50, 50))
-def test_credit_is_a_share(make_model, space, seed, bias):
-    model, observations, actions, queries = any_queries(make_model, space, 40, seed)
-    credit = step_credit(model, queries._replace(biases=queries.biases + bias), observations, actions, None, CPU)
-    assert credit.shape == (40,) and credit.dtype == np.float64
-    assert credit.min() >= 0 and credit.max() <= 1
-
-
 def any_queries(make_model, name, rows, seed):
     """A model, pairs, and queries of which each gives its full share to a tenth of the pairs."""
     space, rng = SPACES[name], np.random.default_rng(seed)
@@ -189,18 +175,6 @@ def test_queries_are_those_of_the_seed(learned, cues):
     assert len(few.biases) == 10, "all there are"
 
 
-def test_small_blocks_find_the_same_queries(learned, cues, monkeypatch):
-    data = cues(60, seed=2)
-    whole = source_queries(learned.model, SIGNS, data, CPU, 5)
-    monkeypatch.setattr(online, "_STEPS_AT_A_TIME", 17)
-    parts = source_queries(learned.model, SIGNS, data, CPU, 5)
-    assert parts.vectors.shape == whole.vectors.shape
-    torch.testing.assert_close(parts.vectors, whole.vectors, rtol=0, atol=1e-5)
-    torch.testing.assert_close(parts.biases, whole.biases, rtol=0, atol=1e-4)
-    monkeypatch.setattr(online, "_QUERIES", 7)
-    assert len(source_queries(learned.model, SIGNS, data, CPU, 5).biases) == 7
-
-
 def negated(data):
     return Trajectories(**{**vars(data), "rewards": -np.asarray(data.rewards)})
 
@@ -216,13 +190,13 @@ def test_without_positive_rewards_that_are_predicted_credit_is_refused(learned, 
         "none is positive": negated(cues(30, kinds=(1, 0))),  # -1 after the good cue, for which +1 is predicted
         "none is predicted": negated(cues(30, kinds=(-1,))),  # +1 after the bad cue
     }[why]
-    assert secret.remember(data) is secret and secret.queries is None
-    with pytest.raises(NotFittedError, match=r"remembers no reward .* remember\(trajectories\) with some .* positive"):
+    assert secret.store_reward_queries(data) is secret and secret.queries is None
+    with pytest.raises(NotFittedError, match=r"no positive reward .* store_reward_queries\(trajectories\)"):
         secret.step_credit(*PAIRS)
-    with pytest.raises(NotFittedError, match="remembers no reward"):  # when an environment is wrapped, not later
+    with pytest.raises(NotFittedError, match="no positive reward"):  # when an environment is wrapped, not later
         secret.check_spaces(spaces.Discrete(4), spaces.Discrete(2))
     np.testing.assert_allclose(
-        secret.remember(cues(600)).step_credit(*PAIRS), learned.step_credit(*PAIRS), rtol=0, atol=0.01
+        secret.store_reward_queries(cues(600)).step_credit(*PAIRS), learned.step_credit(*PAIRS), rtol=0, atol=0.01
     )
 
 
@@ -258,104 +232,4 @@ def test_fitting_remembers_its_own_data_and_others_may_be_remembered(learned, cu
     secret, others = copy_of(learned, tmp_path), cues(900, seed=9)
     secret.seed = 5
     expected = source_queries(learned.model, SIGNS, others, CPU, 5)
-    assert torch.equal(secret.remember(others).queries.biases, expected.biases)
-
-
-def test_queries_are_saved_with_the_model(learned, tmp_path):
-    again = copy_of(learned, tmp_path)
-    assert torch.equal(again.queries.vectors, learned.queries.vectors)
-    assert torch.equal(again.queries.biases, learned.queries.biases)
-    assert again.step_credit(*PAIRS).tolist() == learned.step_credit(*PAIRS).tolist()
-
-
-def test_a_file_without_queries_is_read_and_asks_for_trajectories(learned, cues, tmp_path):
-    path = learned.save(tmp_path / "old.safetensors")
-
-    def drop(about, arrays):
-        for name in [name for name in arrays if name.startswith("queries.")]:
-            del arrays[name]
-
-    change_arrays(path, drop)
-    old = Secret.load(path, device="cpu")
-    data = cues(20)
-    np.testing.assert_array_equal(old.attribute(data).weights, learned.attribute(data).weights)
-    with pytest.raises(NotFittedError, match=r"call remember\(trajectories\)"):
-        old.step_credit(*PAIRS)
-    assert old.remember(data).step_credit(*PAIRS)[2 * GOOD_CUE] > 0.5
-    assert old.save(tmp_path / "new.safetensors").exists()
-    assert Secret.load(tmp_path / "new.safetensors", device="cpu").queries is not None
-
-
-def queries(vectors, biases):
-    """Puts others into a file."""
-    return lambda arrays: arrays.update({"queries.vectors": np.asarray(vectors), "queries.biases": np.asarray(biases)})
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda a: a.pop("queries.vectors"), "TypeError: .*vectors"),
-        (lambda a: a.pop("queries.biases"), "TypeError: .*biases"),
-        (lambda a: a.update({"queries.colours": np.zeros(3, np.float32)}), "TypeError: .*colours"),
-        (
-            lambda a: a.update({"queries.vectors": np.zeros((200, 7), np.float32)}),
-            "shapes .*200, 7.* do not fit 32",
-        ),
-        (lambda a: a.update({"queries.biases": np.zeros(3, np.float32)}), r"shapes .*\(3,\)\) do not fit 32 units"),
-        (queries(np.zeros((0, 32), np.float32), np.zeros(0, np.float32)), "shapes .*0, 32.* do not fit 32 units"),
-        (queries(np.zeros(32, np.float32), np.float32(0)), r"shapes .*\(32,\), \(\)\) do not fit 32 units"),
-        (queries(np.zeros((2, 32), np.int64), np.zeros(2, np.float32)), "shapes .*2, 32.* do not fit 32 units"),
-        (queries(np.full((2, 32), np.nan, np.float32), np.zeros(2, np.float32)), "queries.vectors holds NaN"),
-        (
-            queries(np.zeros((2, 32), np.float32), np.full(2, np.inf, np.float32)),
-            "queries.biases holds NaN",
-        ),
-    ],
-)
-def test_queries_that_do_not_fit_the_model_are_refused(learned, tmp_path, change, reason):
-    path = learned.save(tmp_path / "model.safetensors")
-    change_arrays(path, lambda about, arrays: change(arrays))
-    message = rf"model\.safetensors cannot be read as 'secret-rl credit model': .*{reason}"
-    with pytest.raises(FileFormatError, match=message):
-        Secret.load(path, device="cpu")
-
-
-def test_an_unfitted_model_says_so(cues):
-    secret = Secret(device="cpu")
-    for call in (
-        lambda: secret.remember(cues(3)),
-        lambda: secret.step_credit(*PAIRS),
-        lambda: secret.check_spaces(spaces.Discrete(4), spaces.Discrete(2)),
-    ):
-        with pytest.raises(NotFittedError, match="not fitted yet: call fit, or Secret.load"):
-            call()
-
-
-def test_spaces_are_checked(learned, cues):
-    learned.check_spaces(spaces.Discrete(4), spaces.Discrete(2))
-    with pytest.raises(ValueError, match=r"fitted on observations of .*'n': 4.*, there are .*'n': 5"):
-        learned.check_spaces(spaces.Discrete(5), spaces.Discrete(2))
-    with pytest.raises(ValueError, match=r"fitted on actions of .*Discrete.*, there are .*Box"):
-        learned.check_spaces(spaces.Discrete(4), spaces.Box(0, 1, (2,)))
-    with pytest.raises(ValueError, match="these trajectories hold"):
-        learned.remember(cues(3, doors={1: 4, -1: 4, 0: 4}))
-    with pytest.raises(ValueError, match="no trajectories were given"):
-        learned.remember(cues(3)[:0])
-
-
-def test_credit_as_it_happens_needs_pytorch_and_numpy_alone():
-    blocked = ["gymnasium", "numba", "rich", "safetensors", "cloudpickle", "tyro", "pandas"]
-    script = f"""
-import sys
-for name in {blocked}:
-    sys.modules[name] = None
-import numpy as np, torch
-from secret_rl.credit import ModelOptions, RewardPredictor, adapt
-from secret_rl.credit.online import Queries, step_credit
-space = {{"type": "Discrete", "n": 3, "start": 0, "dtype": "int64"}}
-model = RewardPredictor(space, space, 3, ModelOptions(units=4))
-queries = Queries(torch.zeros(2, 4), torch.full((2,), -0.5))
-print(step_credit(model, queries, np.arange(3), np.arange(3), None, torch.device("cpu")).tolist())
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout.strip() == str([round(float(np.exp(-0.5)), 6)] * 3), done.stderr
+    assert torch.equal(secret.store_reward_queries(others).queries.biases, expected.biases)

@@ -1,6 +1,5 @@
-"""What the present says of a reward: a predictor without memory, and the weights that its errors give."""
+"""A predictor of rewards from the present step alone, and the weights that its errors give to steps."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -10,15 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secret_rl.credit.encoders import Spec
-from secret_rl.credit.model import Dropout, StepEncoder
-from secret_rl.credit.options import ModelOptions
-from secret_rl.credit.tokens import Rows, Tokens
+from secret_rl.credit.secret.model import Dropout, StepEncoder
+from secret_rl.credit.secret.options import ModelOptions
+from secret_rl.credit.secret.tokens import Rows, Tokens
+from secret_rl.encoders import Spec
 from secret_rl.progress import Tick
 
 _FOLDS = 2
-_BATCH, _UPDATES, _LOOK_EVERY, _PATIENCE = 1024, 600, 50, 3
-_JUDGED_STEPS = 1 << 13  # that a look is taken at
+_BATCH, _UPDATES, _VALIDATE_EVERY, _PATIENCE = 1024, 600, 50, 3
+_JUDGED_STEPS = 1 << 13  # of a validation
 _LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 1e-2
 _ROWS_AT_A_TIME = 1 << 14
 _BETTER = 0.003  # share by which a loss must fall to be progress
@@ -26,7 +25,7 @@ _FLOOR = 0.05  # share of all weight that is spread evenly, so that the present 
 _MOST_DRAWN = 50.0  # times the mean: how often an episode is drawn at most
 
 
-class PresentPredictor(nn.Module):
+class MemorylessPredictor(nn.Module):
     """Predicts the class of a reward from its own step alone."""
 
     def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions) -> None:
@@ -48,13 +47,13 @@ class PresentPredictor(nn.Module):
         return cast(Tensor, self.head(dropout(torch.relu(self.hidden(x)), self.dropout_rate)))
 
 
-class Present(nn.Module):
+class Memoryless(nn.Module):
     """Predictors without memory, each fitted on the episodes that another one is asked about."""
 
     def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions) -> None:
         super().__init__()
-        models = [PresentPredictor(observation, action, classes, options) for _ in range(_FOLDS)]
-        self.models = cast("Sequence[PresentPredictor]", nn.ModuleList(models))
+        models = [MemorylessPredictor(observation, action, classes, options) for _ in range(_FOLDS)]
+        self.models = cast("Sequence[MemorylessPredictor]", nn.ModuleList(models))
 
     @torch.no_grad()
     def probabilities(self, tokens: Tokens, folds: NDArray[np.int64], device: torch.device) -> NDArray[np.float32]:
@@ -77,8 +76,8 @@ class Present(nn.Module):
         return result
 
 
-def fit_present(
-    present: Present,
+def fit_memoryless(
+    memoryless: Memoryless,
     tokens: Tokens,
     folds: NDArray[np.int64],
     seed: int,
@@ -90,8 +89,8 @@ def fit_present(
     Episodes of fold -1 are left out. Each stops where it predicts its own fold best.
     """
     fold_of = np.repeat(folds, tokens.lengths)
-    counts = np.bincount(tokens.classes[fold_of >= 0], minlength=present.models[0].head.out_features) + 0.5
-    for number, model in enumerate(present.to(device).models):
+    counts = np.bincount(tokens.classes[fold_of >= 0], minlength=memoryless.models[0].head.out_features) + 0.5
+    for number, model in enumerate(memoryless.to(device).models):
         model.guess(counts / counts.sum())
         train, judged = np.flatnonzero((fold_of >= 0) & (fold_of != number)), np.flatnonzero(fold_of == number)
         _fit_one(model, tokens, train, judged, [seed, number], device, tick)
@@ -105,7 +104,7 @@ def folds_of(count: int, episodes: NDArray[np.int64], seed: int) -> NDArray[np.i
 
 
 def _fit_one(
-    model: PresentPredictor,
+    model: MemorylessPredictor,
     tokens: Tokens,
     train: NDArray[np.int64],
     held_out: NDArray[np.int64],
@@ -125,21 +124,21 @@ def _fit_one(
         return (shares * nn.functional.cross_entropy(said, wanted, reduction="none")).sum()
 
     @torch.no_grad()
-    def look() -> float:
+    def validate() -> float:
         model.eval()
         parts = np.array_split(np.arange(len(judged)), -(-len(judged) // _ROWS_AT_A_TIME))
         total = sum(float(loss_of(judged[part], shares[part], Dropout(None))) for part in parts)
         model.train()
         return total
 
-    best, kept, waited = look(), _copy(model), 0
+    best, kept, waited = validate(), _copy(model), 0
     for update in range(1, _UPDATES + 1):
         loss = loss_of(*sampler.draw(rng), Dropout(generator))
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
-        if update % _LOOK_EVERY == 0:
-            now = look()
+        if update % _VALIDATE_EVERY == 0:
+            now = validate()
             tick(f"without memory: loss {now:.4f}", update, _UPDATES)
             waited = 0 if now < best * (1 - _BETTER) else waited + 1
             if now < best:
@@ -234,12 +233,3 @@ def drawing(
     draw = np.minimum(sums, _MOST_DRAWN * sums.mean()) if sums.any() else np.ones_like(sums)
     draw = np.maximum(draw, 1e-12 * draw.max())
     return (weights / np.repeat(draw, np.diff(offsets))).astype(np.float32), draw
-
-
-def calibration(probabilities: NDArray[np.float32], classes: NDArray[np.int16], bins: int = 10) -> float:
-    """The expected calibration error: how far probabilities are from the frequencies they stand for, on average."""
-    p = probabilities.astype(np.float64).ravel()
-    hit = (np.arange(probabilities.shape[1]) == classes[:, None]).ravel()
-    which = np.minimum((p * bins).astype(int), bins - 1)
-    said, happened = (np.bincount(which, weights=values, minlength=bins) for values in (p, hit))
-    return float(np.abs(said - happened).sum() / len(classes)) if len(classes) else math.nan

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secret_rl.credit import tokens as tokens_module
-from secret_rl.credit.tokens import Tokens, _distinct_rows, arrays_of, as_tensor
+from secret_rl.credit.secret import tokens as tokens_module
+from secret_rl.credit.secret.tokens import Tokens, _distinct_rows, arrays_of, as_tensor
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
 
@@ -119,17 +119,6 @@ def test_batches_hold_every_episode_given_as_often_as_it_is(count, size, seed):
     assert sorted(np.concatenate(batches).tolist()) == sorted(episodes.tolist())
     assert len(batches) == -(-len(episodes) // size)
     assert max(len(batch) for batch in batches) <= size
-
-
-def test_batches_differ_and_hold_similar_lengths():
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(1, 100, 320)
-    tokens = of_lengths(lengths)
-    first, second = (tokens.by_length(np.arange(320), 10, rng) for _ in range(2))
-    assert np.concatenate(first).tolist() != np.concatenate(second).tolist()
-    padded = sum(len(batch) * lengths[batch].max() for batch in first)
-    assert padded < 1.1 * lengths.sum(), "sorted by length, little is padded"
-    assert [lengths[b].max() for b in first] != sorted(lengths[b].max() for b in first), "short ones do not come first"
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int8, np.int64, np.float32, np.float64, np.bool_])

@@ -1,4 +1,4 @@
-"""Classes of rewards: each reward is in the class that holds it, and what is alike shares one."""
+"""Classes of rewards, gains, verdicts and reports."""
 
 import json
 
@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secret_rl.credit import RewardClasses, classes
+from secret_rl.credit import RewardClasses, report
+from secret_rl.credit.report import Confusion, FitReport, Gain, judge
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 some_rewards = st.one_of(
@@ -127,6 +128,137 @@ def test_other_json_is_refused(data):
 
 def test_bins_close_when_they_are_full():
     values = np.arange(1.0, 11)
-    groups = classes._binned(values, np.full(10, 2))
+    groups = report._binned(values, np.full(10, 2))
     assert [v for group in groups for v in group] == values.tolist()
     assert [len(group) for group in groups] == [3, 3, 3, 1]
+
+
+SURE, UNSURE, NONE = Gain(0.4, 0.05), Gain(0.4, 0.2), Gain(0.02, 0.05)
+
+
+MORE, LESS = Gain(0.9, 0.05), Gain(0.1, 0.01)
+
+
+OPEN, DECIDED = np.array([0.5, 1.0]), np.array([0.95, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("gain", "pooled", "decided", "few_pairs", "verdict"),
+    [
+        (SURE, None, OPEN, True, "credit"),
+        (SURE, UNSURE, OPEN, True, "credit"),
+        (SURE, LESS, OPEN, False, "credit"),
+        (SURE, MORE, OPEN, True, "not learned"),
+        (UNSURE, SURE, OPEN, True, "not learned"),
+        (UNSURE, SURE, DECIDED, True, "not learned"),
+        (UNSURE, NONE, OPEN, True, "not learned"),
+        (NONE, UNSURE, OPEN, True, "not learned"),
+        (NONE, NONE, OPEN, True, "past not needed"),
+        (NONE, NONE, OPEN, False, "not learned"),
+        (UNSURE, UNSURE, DECIDED, True, "past not needed"),
+        (UNSURE, UNSURE, DECIDED, False, "past not needed"),
+        (Gain(0.01, 0.0), None, DECIDED, True, "past not needed"),
+    ],
+)
+def test_the_verdict(gain, pooled, decided, few_pairs, verdict):
+    assert judge(gain, pooled, decided, few_pairs) == verdict
+
+
+@given(st.lists(st.integers(1, 6), min_size=2, max_size=30), st.integers(0, 2**32 - 1))
+def test_a_gain_is_the_share_of_the_open_loss_that_goes(lengths, seed):
+    rng = np.random.default_rng(seed)
+    lengths = np.array(lengths)
+    steps = lengths.sum()
+    guess, said = (np.log(rng.uniform(0.05, 0.95, steps)).astype(np.float32) for _ in range(2))
+    weights = rng.random(steps).astype(np.float32)
+    found = Gain.of(said, guess, weights, lengths)
+    before, after = -(weights * guess).sum(), -(weights * said).sum()
+    assert found.share == pytest.approx(1 - after / before, rel=1e-3, abs=1e-4)
+    assert Gain.of(guess, guess, weights, lengths) == Gain(0.0, 0.0)
+    assert Gain.of(np.zeros_like(guess), guess, weights, lengths).share == pytest.approx(1)
+    assert Gain.of(said, guess, np.zeros_like(weights), lengths) == Gain(0.0, 0.0)
+
+
+def test_the_error_of_a_gain_is_that_of_a_mean_over_episodes():
+    rng = np.random.default_rng(0)
+
+    def gain():
+        said = np.log(np.repeat(rng.uniform(0.2, 1, 100), 3)).astype(np.float32)  # the steps of an episode go together
+        return Gain.of(said, np.full(300, np.log(0.5), np.float32), np.ones(300, np.float32), np.full(100, 3))
+
+    many = [gain() for _ in range(300)]
+    assert np.std([g.share for g in many]) == pytest.approx(np.mean([g.error for g in many]), rel=0.15)
+
+
+def test_a_gain_is_sure_beyond_chance_only():
+    assert Gain(0.1, 0.01).sure and not Gain(0.1, 0.04).sure
+    assert not Gain(0.01, 0.0).sure, "too little to speak of"
+    assert not Gain(-0.5, 0.01).sure
+
+
+REPORT = FitReport(
+    classes=RewardClasses((0.0, 1.0), (0.5,)),
+    class_counts=(90, 10),
+    verdict="credit",
+    gain=Gain(0.8, 0.1),
+    pooled_gain=None,
+    decided=(1.0, 0.5),
+    uncertain=12.5,
+    validation=Confusion(np.array([[9, 0], [1, 4]])),
+    steps=7,
+    seconds=1.5,
+    curve=({"step": 7, "loss": float("nan")},),
+)
+
+
+def test_a_report_comes_back_from_json():
+    again = FitReport.from_json(REPORT.to_json())
+    assert again.to_json() == REPORT.to_json() and str(again) == str(REPORT)
+    assert again.curve == ({"step": 7, "loss": None},)
+    lines = str(REPORT).splitlines()
+    assert lines[0].split(maxsplit=1) == ["verdict", "credit"]
+    for words in (
+        "90 of 0, 10 of +1",
+        "leaves 12 of them open",
+        "removes 80.0%",
+        "zero 1.000  pos 0.800",
+        "7 updates",
+    ):
+        assert words in str(REPORT)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "splendid"},
+        {"verdict": None},
+        {"gain": {"share": "1", "error": 0}},
+        {"pooled_gain": {"share": 1.0}},
+        {"decided": [1.0]},
+        {"decided": [1.0, float("inf")]},
+        {"class_counts": [90, -10]},
+        {"class_counts": [90]},
+        {"uncertain": float("nan")},
+        {"validation": {"counts": [[9]]}},
+        {"steps": 1.5},
+        {"curve": [{"step": "7"}]},
+        {"curve": [7]},
+        {"classes": {"values": [0.0], "edges": []}},
+    ],
+)
+def test_other_json_is_no_report(change):
+    with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
+        FitReport.from_json(REPORT.to_json() | change)
+
+
+def test_accuracy_is_the_mean_over_the_classes_that_occur():
+    confusion = Confusion(np.array([[0, 0, 0], [1, 8, 1], [3, 0, 1]]))
+    assert confusion.present.tolist() == [False, True, True]
+    assert np.isnan(confusion.accuracy[0])
+    assert confusion.accuracy[1:].tolist() == [0.8, 0.25]
+    assert confusion.balanced_accuracy == pytest.approx(0.525)
+    assert confusion.to_json()["accuracy"] == [None, 0.8, 0.25]
+    np.testing.assert_array_equal(Confusion.from_json(confusion.to_json()).counts, confusion.counts)
+    for counts in ([], [[1, 2]], [[1, 2], [3]], [[-1]], [[0.5]], [["1"]]):
+        with pytest.raises((ValueError, TypeError)):
+            Confusion.from_json({"counts": counts})

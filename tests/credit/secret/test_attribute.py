@@ -1,9 +1,6 @@
 """Credit: the attention of correctly predicted rewards, however it is computed."""
 
 import itertools
-import os
-import pickle
-import sys
 
 import numpy as np
 import pytest
@@ -11,14 +8,13 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sealing import change_arrays
 
-from secret_rl.credit import Attributions, RewardClasses, attribution
-from secret_rl.credit import tokens as tokens_module
-from secret_rl.credit.attribution import READOUTS
-from secret_rl.credit.model import Dropout, Prediction
-from secret_rl.credit.tokens import Tokens
-from secret_rl.files import FileFormatError
+from secret_rl.credit import Attributions, RewardClasses
+from secret_rl.credit.secret import readout as attribution
+from secret_rl.credit.secret import tokens as tokens_module
+from secret_rl.credit.secret.model import Dropout, Prediction
+from secret_rl.credit.secret.readout import READOUTS
+from secret_rl.credit.secret.tokens import Tokens
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
 
@@ -45,39 +41,12 @@ def attribute(model, data, rewards="all", tolerance=0, *, decided=(), **options)
     return attribution.attribute(model, Undecided(decided), SIGNS, data, CPU, rewards, tolerance, **options)
 
 
-def hand_made():
-    """Episodes of 2 and 5 steps; the second has a reward of 2 at step 2 and one of -1 at step 4."""
-    return Attributions(
-        episode=np.array([1, 1]),
-        step=np.array([2, 4]),
-        predicted_at=np.array([2, 4]),
-        reward=np.array([2.0, -1.0]),
-        evidence=np.array([0.5, 0.0], np.float32),
-        weights=np.array([0.5, 0.25, 0.25, 0.0, 0.5, 0.0, 0.5, 0.0], np.float32),
-        offsets=np.array([0, 3, 8]),
-        rewards_seen=4,
-        lengths=np.array([2, 5]),
-    )
-
-
 def equal_credit(one, other, tolerance=1e-5):
     for name in ("episode", "step", "predicted_at", "reward", "offsets", "lengths"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     assert one.rewards_seen == other.rewards_seen
     np.testing.assert_allclose(one.weights, other.weights, rtol=0, atol=tolerance)
     np.testing.assert_allclose(one.evidence, other.evidence, rtol=0, atol=10 * tolerance)
-
-
-def test_what_each_step_earned_worked_by_hand():
-    credit = hand_made()
-    first_episode = [0.0, 0.0]
-    second_episode = [2 * 0.5, 2 * 0.25 - 1 * 0.5, 2 * 0.25, -1 * 0.5, 0.0]
-    assert second_episode == [1.0, 0.0, 0.5, -0.5, 0.0]
-    assert credit.step_credit().tolist() == first_episode + second_episode
-    assert credit.step_credit().sum() == credit.reward.sum()
-    assert credit.row(0).tolist() == [0.5, 0.25, 0.25]
-    assert credit.row(1).tolist() == [0.0, 0.5, 0.0, 0.5, 0.0]
-    assert len(credit) == 2 and credit.coverage == 0.5
 
 
 def slow_attribute(model, data, signs):
@@ -221,7 +190,6 @@ def test_credit_in_small_blocks_is_that_of_one_block(learned, cues, monkeypatch,
     whole = learned.attribute(data, tolerance=1)
     assert len(whole) > 15
     monkeypatch.setattr(attribution, "_STEPS_AT_A_TIME", steps_at_a_time)
-    monkeypatch.setattr(attribution, "_TOKENS_AT_A_TIME", 3)
     equal_credit(learned.attribute(data, tolerance=1), whole)
 
 
@@ -316,21 +284,6 @@ def test_a_tolerance_reaches_past_neither_end_of_an_episode(monkeypatch, with_ta
     assert (credit.step.tolist(), credit.predicted_at.tolist()) == ([1, 3], [2, 2])
 
 
-def test_rewards_of_the_kind_asked_for_have_rows():
-    data = announced(([0, 1, -1, 0, 1], [0.0, 3.0, -2.0, 1.0, 0.0]), ([0, -1, 0], [0.0, -0.5, 0.0]))
-    rows = {kind: attribute(Clairvoyant(), data, kind) for kind in KINDS}
-    assert {kind: credit.reward.tolist() for kind, credit in rows.items()} == {
-        "all": [3.0, -2.0, -0.5, 0.0],
-        "positive": [3.0],
-        "negative": [-2.0, -0.5],
-    }
-    assert {kind: credit.coverage for kind, credit in rows.items()} == {
-        "all": 4 / 6,
-        "positive": 0.5,
-        "negative": 1.0,
-    }
-
-
 def test_data_without_rewards_of_the_kind_has_no_rows(tmp_path):
     credit = attribute(Clairvoyant(), announced(([0, 1], [0, 1])), "negative")
     assert (len(credit), credit.rewards_seen, credit.coverage) == (0, 0, 0.0)
@@ -346,121 +299,3 @@ def test_unknown_kinds_and_readouts_and_negative_tolerances_are_refused():
         attribute(Clairvoyant(), data, readout="gradient")
     with pytest.raises(ValueError, match="tolerance must not be negative, got -1"):
         attribute(Clairvoyant(), data, tolerance=-1)
-
-
-def test_saved_credit_comes_back_to_the_bit(tmp_path, learned, cues):
-    credit = learned.attribute(cues(30))
-    again = Attributions.load(credit.save(tmp_path / "new" / "credit.safetensors"))
-    equal_credit(again, credit, tolerance=0)
-    assert again.weights.dtype == np.float32
-    assert again.coverage == credit.coverage
-    assert [p.name for p in (tmp_path / "new").iterdir()] == ["credit.safetensors"]
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage", "another format", "truncated", "pickle", "flipped"])
-def test_damaged_credit_is_refused(tmp_path, content):
-    path = hand_made().save(tmp_path / "credit.safetensors")
-    whole = path.read_bytes()
-    if content == "another format":
-        change_arrays(path, lambda about, arrays: about.update(format="other"))
-        content, reason = path.read_bytes(), "it says format 'other', expected 'secret-rl attributions'"
-    elif content == "truncated":
-        content, reason = whole[:-100], "does not fit its bytes"
-    elif content == "flipped":
-        content, reason = whole[:-1] + bytes([whole[-1] ^ 1]), "weights does not match its checksum"
-    elif content == "pickle":
-        content, reason = pickle.dumps({"evil": Evil()}), "not a whole safetensors file"
-    else:
-        reason = f"it has {len(content)} bytes and is not a whole safetensors file"
-    path.write_bytes(content)
-    with pytest.raises(FileFormatError, match=rf"credit\.safetensors cannot be read as 'secret-rl attr.*': .*{reason}"):
-        Attributions.load(path)
-
-
-class Evil:
-    """Runs where it is unpickled."""
-
-    def __reduce__(self):
-        return pytest.fail, ("unpickled",)
-
-
-def changed(name, value):
-    return lambda about, arrays: arrays.update({name: np.array(value, arrays[name].dtype)})
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda about, _: about.pop("rewards_seen"), "KeyError: 'rewards_seen'"),
-        (lambda about, _: about.update(rewards_seen=-1), "-1 is not a whole number"),
-        (lambda _, arrays: arrays.pop("step"), "TypeError: .*step"),
-        (lambda _, arrays: arrays.update(colours=np.zeros(2)), "TypeError: .*colours"),
-        (lambda _, arrays: arrays.update(weights=np.zeros(8)), "weights is float64"),
-        (changed("step", [[2, 4]]), r"step is int64 of shape \(1, 2\)"),
-        (changed("reward", [2.0, np.nan]), "reward holds NaN or infinite numbers"),
-        (changed("weights", [np.inf] * 8), "weights holds NaN or infinite numbers"),
-        (changed("step", [2]), "its arrays are of different lengths"),
-        (changed("evidence", [0.5]), "its arrays are of different lengths"),
-        (lambda _, arrays: arrays.pop("evidence"), "TypeError: .*evidence"),
-        (lambda _, arrays: arrays.update(evidence=np.zeros(2)), "evidence is float64"),
-        (changed("offsets", [0, 3, 9]), "its offsets do not fit its weights"),
-        (changed("offsets", [0, 9, 8]), "its offsets do not fit its weights"),
-        (changed("offsets", [1, 3, 8]), "its offsets do not fit its weights"),
-        (changed("lengths", [2, 0]), "its episodes have no length"),
-        (changed("lengths", [2, 2**62]), "its episodes have no length, or too much"),
-        (changed("episode", [1, 2]), "it speaks of episodes that are not there"),
-        (changed("episode", [-1, 1]), "it speaks of episodes that are not there"),
-        (changed("step", [2, 5]), "it speaks of steps that are not there"),
-        (changed("step", [-1, 4]), "it speaks of steps that are not there"),
-        (changed("lengths", [2, 4]), "it speaks of steps that are not there"),
-    ],
-)
-def test_credit_whose_parts_do_not_fit_is_refused(tmp_path, change, reason):
-    path = change_arrays(hand_made().save(tmp_path / "credit.safetensors"), change)
-    with pytest.raises(FileFormatError, match=rf"credit\.safetensors cannot be read as 'secret-rl attr.*': {reason}"):
-        Attributions.load(path)
-
-
-def test_missing_credit_is_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        Attributions.load(tmp_path / "nowhere.safetensors")
-
-
-def test_credit_that_cannot_be_saved_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = hand_made().save(tmp_path / "credit.safetensors")
-    before = path.read_bytes()
-
-    def no_space_left(file):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", no_space_left)
-    with pytest.raises(OSError, match="No space"):
-        hand_made().save(path)
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"credit.safetensors": before}
-
-
-def test_a_data_frame_needs_pandas_and_says_so(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install .secret-rl\[report\]"):
-        hand_made().to_pandas()
-
-
-def test_a_table_has_a_line_for_each_weight_above_the_threshold(tmp_path, monkeypatch):
-    class Pandas:
-        DataFrame = dict
-
-    monkeypatch.setitem(sys.modules, "pandas", Pandas)
-    table = hand_made().columns(threshold=0.25)
-    assert {name: list(column) for name, column in hand_made().to_pandas(0.25).items()} == {
-        name: list(column) for name, column in table.items()
-    }
-    lines = hand_made().to_csv(tmp_path / "credit.csv", 0.25).read_text().splitlines()
-    assert lines == ["episode,reward_step,reward,step,weight", "1,2,2.0,0,0.5", "1,4,-1.0,1,0.5", "1,4,-1.0,3,0.5"]
-    assert len(hand_made().columns()["weight"]) == 5, "by default every step with any weight"
-    assert {name: list(column) for name, column in table.items()} == {
-        "episode": [1, 1, 1],
-        "reward_step": [2, 4, 4],
-        "reward": [2.0, -1.0, -1.0],
-        "step": [0, 1, 3],
-        "weight": [0.5, 0.5, 0.5],
-    }

@@ -8,18 +8,18 @@ import gc
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secret_rl.credit.encoders import recoloured
-from secret_rl.credit.measures import Confusion
-from secret_rl.credit.model import Dropout, RewardPredictor, weighted_loss
-from secret_rl.credit.options import TrainingOptions
-from secret_rl.credit.tokens import Batch, NearTokens, Tokens
+from secret_rl.credit.report import Confusion
+from secret_rl.credit.secret.model import Dropout, RewardPredictor, weighted_loss
+from secret_rl.credit.secret.options import TrainingOptions
+from secret_rl.credit.secret.tokens import Batch, DeviceTokens, Tokens
+from secret_rl.encoders import recoloured
 
 _EVALUATION_BATCH_STEPS = 1 << 16  # steps per evaluation batch: bounds memory for long episodes
 _MOST_PAIRS = 1 << 25  # pairs of steps that attend to each other at a time
@@ -30,8 +30,7 @@ _COOLING, _LEAST_COOLING = 0.7, 150  # updates of the cooling down: a share of t
 _GRAPH_TABLE = 1 << 14  # tokens up to which a whole table is encoded at each update on a GPU
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """Predictions on held-out trajectories."""
 
     confusion: Confusion
@@ -73,7 +72,7 @@ class Trainer:
         self.last_step = self.planned_steps
         self.half_learned_at: int | None = None
         """The update from which fewer and fewer steps are hidden; None: not yet."""
-        self._looking_cost = torch.zeros((), device=device)
+        self._attention_penalty = torch.zeros((), device=device)
         self._hiding = torch.ones((), device=device)
         matrices = [p for p in model.parameters() if p.ndim >= 2]
         others = [p for p in model.parameters() if p.ndim < 2]
@@ -91,7 +90,7 @@ class Trainer:
             self._graph = _GraphedUpdate(self)
 
     def cool_down(self) -> None:
-        """From now on the learning rate falls to 0, and looking has its price."""
+        """From now on the learning rate falls to 0, and attention is penalised."""
         self.cooling_from = self.step
         self.last_step = min(self.planned_steps, self.step + max(round(_COOLING * self.step), _LEAST_COOLING))
 
@@ -101,9 +100,9 @@ class Trainer:
         rate = self.options.learning_rate * min(1.0, (step + 1) / warmup)
         return rate * 0.5 * (1 + math.cos(math.pi * self._cooled(step)))
 
-    def looking_cost(self, step: int) -> float:
-        """Nothing while it learns; the full price from a third of the cooling down on."""
-        return self.options.looking_cost * min(1.0, 3 * self._cooled(step))
+    def attention_penalty(self, step: int) -> float:
+        """Nothing while it learns; the full penalty from a third of the cooling down on."""
+        return self.options.attention_penalty * min(1.0, 3 * self._cooled(step))
 
     def hiding(self, step: int) -> float:
         """The share of the episodes in which rows fail to see steps: all until half is learned, then fewer and fewer.
@@ -126,7 +125,7 @@ class Trainer:
         losses = []
         for _ in range(updates):
             self._set_learning_rate(self.learning_rate(self.step))
-            self._looking_cost.fill_(self.looking_cost(self.step))
+            self._attention_penalty.fill_(self.attention_penalty(self.step))
             self._hiding.fill_(self.hiding(self.step))
             episodes = self._episodes_of(self.step)
             update = self._graph if self._graph is not None else self._update
@@ -145,7 +144,7 @@ class Trainer:
 
     def _batch(self, episodes: NDArray[np.int64]) -> Batch:
         """The batch of this update; that of the next one is read meanwhile where reading takes time."""
-        if self.tokens.ids is not None or isinstance(self.tokens, NearTokens):
+        if self.tokens.ids is not None or isinstance(self.tokens, DeviceTokens):
             return self.tokens.batch(episodes, self.device)
         step, reading = self._ahead or (self.step, self._reader.submit(self._read, episodes))
         if step != self.step:  # restored since
@@ -167,7 +166,7 @@ class Trainer:
             rows = rows._replace(observations=seen)
         tokens = self.model.encode(rows, dropout)
         prediction = self.model(tokens, batch.index, dropout)
-        return weighted_loss(prediction, batch.classes, batch.weights, self._looking_cost)
+        return weighted_loss(prediction, batch.classes, batch.weights, self._attention_penalty)
 
     def _episodes_of(self, step: int) -> NDArray[np.int64]:
         """The episodes of an update, drawn in proportion to ``draw``, as evenly as chance allows."""
@@ -257,7 +256,7 @@ def _evaluation_batches(tokens: Tokens, episodes: NDArray[np.int64]) -> Iterator
 
 
 class _GraphedUpdate:
-    """A whole update as one CUDA graph: the table of tokens stays on the GPU, an update is told its episodes.
+    """A whole update as one CUDA graph: the table of tokens stays on the GPU, an update receives its episodes.
 
     A model this small is bound by the time it takes to launch kernels; replaying a graph launches them all at once.
     Where there is no CUDA the update is run in place of the graph, so that everything else can be tested there.

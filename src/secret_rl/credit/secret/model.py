@@ -14,9 +14,9 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from secret_rl.credit.encoders import Flat, Spec, flat_size, observation_encoder
-from secret_rl.credit.options import ModelOptions
-from secret_rl.credit.tokens import Rows
+from secret_rl.credit.secret.options import ModelOptions
+from secret_rl.credit.secret.tokens import Rows
+from secret_rl.encoders import Flat, Spec, flat_size, observation_encoder
 
 _ALL_ATTENTION = 1 - 1e-4
 _NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # each distance below 32 has a bias of its own; 48 are shared by the rest
@@ -195,6 +195,31 @@ class RewardPredictor(nn.Module):
         return cast(Tensor, self.head(hidden))
 
 
+class PooledPredictor(RewardPredictor):
+    """Sees the mean and the maximum over all earlier steps, the first step and the one before; it has no attention.
+
+    Attention may stay on a plateau that a pooled past does not have. Where neither gains anything, the past most likely
+    decides nothing; where only the pooled one does, attention has not learned yet.
+    """
+
+    def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions) -> None:
+        super().__init__(observation, action, classes, options)
+        self.pooling = nn.Linear(4 * options.units, options.units)
+
+    def forward(self, tokens: Tensor, index: Tensor, dropout: "Dropout | None" = None) -> Prediction:
+        """Predict every step of a batch."""
+        dropout = dropout or Dropout(None)
+        x, _, _, value = self.steps(tokens, index)
+        seen = torch.relu(value)
+        before = torch.cat([torch.zeros_like(seen[:, :1]), seen[:, :-1]], 1)
+        count = torch.arange(seen.shape[1], device=seen.device).clamp(min=1)[:, None]
+        # of a transition, the first step itself would show what is observed after it
+        first = torch.cat([before[:, :1], seen[:, :1].expand(-1, seen.shape[1] - 1, -1)], 1)
+        pooled = [before.cumsum(1) / count, before.cummax(1).values, first, before]
+        nothing = torch.zeros(*index.shape, 1, device=x.device)
+        return Prediction(self.classify(x, self.pooling(torch.cat(pooled, -1)), dropout), nothing, nothing)
+
+
 def _rows(table: Tensor, index: Tensor) -> Tensor:
     """Rows of a table: (rows, units), (...) -> (..., units)."""
     return nn.functional.embedding(index, table)  # its gradient adds rows up in the same order each time, on GPUs, too
@@ -252,13 +277,13 @@ class Dropout:
 
 
 def weighted_loss(
-    prediction: Prediction, classes: Tensor, weights: Tensor, looking_cost: float | Tensor = 0.0
+    prediction: Prediction, classes: Tensor, weights: Tensor, attention_penalty: float | Tensor = 0.0
 ) -> Tensor:
-    """The weighted cross-entropy, summed over steps and averaged over trajectories, and what looking back costs.
+    """The weighted cross-entropy, summed over steps and averaged over trajectories, plus the attention penalty.
 
-    ``classes`` and ``weights`` (batch, time): of each step; padding weighs nothing. ``looking_cost`` is paid for
+    ``classes`` and ``weights`` (batch, time): of each step; padding weighs nothing. ``attention_penalty`` is paid for
     attention that is not on the sink.
     """
     chosen = prediction.logits.log_softmax(-1).gather(-1, classes[..., None])[..., 0]  # (batch, time)
-    looking = 1 - prediction.weights[..., 0]
-    return (weights * (looking_cost * looking - chosen)).sum() / len(classes)
+    to_steps = 1 - prediction.weights[..., 0]
+    return (weights * (attention_penalty * to_steps - chosen)).sum() / len(classes)

@@ -14,13 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secret_rl.credit import RewardPredictor
-from secret_rl.credit.encoders import Flat, ImageEncoder, flat_size, observation_encoder, standardise
-from secret_rl.credit.model import Dropout, Prediction, over_steps, weighted_loss
-from secret_rl.credit.probe import PooledPredictor
-from secret_rl.credit.tokens import Rows, Tokens, as_tensor, map_nest
+from secret_rl.credit.secret.model import Dropout, PooledPredictor, Prediction, over_steps, weighted_loss
+from secret_rl.credit.secret.tokens import Rows, Tokens, as_tensor, map_nest
+from secret_rl.encoders import standardise
 from secret_rl.testing.strategies import any_space
 from secret_rl.trajectories.nested import stack
-from secret_rl.trajectories.spaces import to_json
 
 SEEN, DONE = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 ragged = st.lists(st.integers(1, 9), min_size=1, max_size=5)
@@ -155,19 +153,6 @@ def test_an_episode_alone_and_padded_in_a_batch_are_predicted_alike(make_model, 
 
 
 @given(ragged, seeds)
-def test_the_loss_of_a_batch_is_the_mean_of_the_losses_of_its_episodes(make_model, lengths, seed):
-    model, tokens = make_model(SEEN, DONE), random_tokens(lengths, seed)
-    price = 0.2
-    batch, together = predict(model, tokens)
-    losses = []
-    for episode in range(len(lengths)):
-        one, alone = predict(model, tokens, [episode])
-        losses.append(weighted_loss(alone, one.classes, one.weights, price))
-    whole = weighted_loss(together, batch.classes, batch.weights, price)
-    torch.testing.assert_close(whole, torch.stack(losses).mean(), rtol=1e-5, atol=1e-6)
-
-
-@given(ragged, seeds)
 def test_padding_adds_nothing_to_the_loss_or_its_gradient(make_model, lengths, seed):
     model, tokens = make_model(SEEN, DONE), random_tokens(lengths, seed)
     batch = tokens.batch(np.arange(len(lengths)))
@@ -184,20 +169,6 @@ def test_padding_adds_nothing_to_the_loss_or_its_gradient(make_model, lengths, s
     torch.testing.assert_close(*(loss for loss, _ in results), rtol=1e-6, atol=1e-6)
     for one, other in zip(*(gradients for _, gradients in results), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-@given(ragged, seeds, st.randoms(use_true_random=False))
-def test_the_order_of_a_batch_does_not_matter(make_model, lengths, seed, random):
-    model, tokens = make_model(SEEN, DONE), random_tokens(lengths, seed)
-    order = random.sample(range(len(lengths)), len(lengths))
-    _, straight = predict(model, tokens)
-    _, shuffled = predict(model, tokens, order)
-    for place, episode in enumerate(order):
-        real = slice(lengths[episode])
-        torch.testing.assert_close(shuffled.logits[place, real], straight.logits[episode, real], rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(
-            shuffled.attention[place, real], straight.attention[episode, real], rtol=1e-5, atol=1e-6
-        )
 
 
 @given(ragged, seeds)
@@ -311,14 +282,6 @@ def test_where_a_step_has_all_attention_the_sink_takes_over(make_model):
     assert found[0].tolist() == pytest.approx([float(with_step - alone), 0.0], abs=1e-5)
 
 
-def test_a_row_that_sees_only_the_sink_is_predicted_alone(make_model):
-    model, tokens = make_model(SEEN, DONE), random_tokens([1, 4], 0)
-    batch, whole = predict(model, tokens)
-    with torch.no_grad():
-        x = model.encode(batch.rows, Dropout(None))[batch.index[:, 0]]
-        torch.testing.assert_close(model.predict_alone(x), whole.logits[:, 0])
-
-
 def test_steps_are_hidden_at_random_in_training_only(make_model):
     model, tokens = (
         make_model(SEEN, DONE, dropout_steps=0.3, dropout_dense=0.0, dropout_block=0.0),
@@ -376,56 +339,6 @@ def test_any_spaces_are_predicted_and_give_finite_gradients(make_model, seen, do
     assert gradients["head.weight"].any()
 
 
-@given(any_space(), seeds)
-def test_flat_rows_are_those_of_gymnasium(space, seed):
-    elements = samples(space, 4, seed)
-    expected = np.stack([spaces.flatten(space, element) for element in elements]).astype(np.float32)
-    flat = Flat(to_json(space))(map_nest(as_tensor, stack(space, elements)))
-    assert flat.shape == (4, flat_size(to_json(space)))
-    np.testing.assert_array_equal(flat.numpy(), expected)
-
-
-def test_numbers_are_standardised_and_constants_become_zero():
-    space = spaces.Dict(a=spaces.Box(-1e6, 1e6, (2,), np.float64), b=spaces.Discrete(3))
-    numbers = np.stack([np.random.default_rng(0).normal(1000.0, 50.0, 500), np.full(500, 7.0)], 1)
-    rows = {"a": torch.from_numpy(numbers), "b": torch.zeros(500, dtype=torch.int64)}
-    flat = Flat(to_json(space))
-    flat.standardise(rows)
-    scaled = flat(rows)[:, :2]
-    torch.testing.assert_close(scaled.mean(0), torch.zeros(2), atol=1e-4, rtol=0)
-    torch.testing.assert_close(scaled.std(0, correction=0), torch.tensor([1.0, 0.0]), atol=1e-4, rtol=0)
-    encoder = observation_encoder(to_json(space), 8, (4,))
-    standardise(encoder, rows)
-    assert encoder.encoders[0][0].mean.tolist() == pytest.approx(numbers.mean(0))
-
-
-def test_a_convolution_over_the_whole_picture_is_one_matrix_product():
-    encoder = ImageEncoder(to_json(spaces.Box(0, 255, (3, 3, 2), np.uint8)), units=8, filters=(5,))
-    pictures = torch.randint(0, 256, (6, 3, 3, 2), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    kernel = encoder.convolutions.weight.reshape(5, 3, 3, 2).permute(0, 3, 1, 2)
-    planes = pictures.permute(0, 3, 1, 2) / 255
-    features = torch.nn.functional.conv2d(planes, kernel, encoder.convolutions.bias).relu().flatten(1)
-    torch.testing.assert_close(encoder(pictures), encoder.dense(features).relu(), rtol=1e-5, atol=1e-6)
-
-
-def test_larger_pictures_are_convolved_as_pytorch_does():
-    encoder = ImageEncoder(to_json(spaces.Box(0, 255, (5, 4, 2), np.uint8)), units=8, filters=(3, 6))
-    pictures = torch.randint(0, 256, (6, 5, 4, 2), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    features = pictures.permute(0, 3, 1, 2) / 255
-    first, second = (layer for layer in encoder.convolutions if isinstance(layer, torch.nn.Conv2d))
-    features = torch.nn.functional.conv2d(features, first.weight, first.bias).relu()
-    features = torch.nn.functional.conv2d(features, second.weight, second.bias, padding=1).relu().flatten(1)
-    torch.testing.assert_close(encoder(pictures), encoder.dense(features).relu(), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(3, 3), (3, 3, 1), (3, 20, 3), (16, 16, 3), (17, 20), (84, 84, 4)])
-@pytest.mark.parametrize("filters", [(4,), (4, 6), (4, 6, 8)])
-def test_pictures_of_any_size_and_any_number_of_convolutions_are_encoded(shape, filters):
-    encoder = observation_encoder(to_json(spaces.Box(0, 255, shape, np.uint8)), 8, filters)
-    assert isinstance(encoder, ImageEncoder)
-    assert encoder(torch.ones(2, *shape, dtype=torch.uint8)).shape == (2, 8)
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_dropout_drops_its_share_and_keeps_the_mean(rate):
     dropped = Dropout(torch.Generator().manual_seed(0))(torch.ones(200_001), rate)
@@ -445,7 +358,7 @@ def test_dropout_depends_on_its_generator_alone():
 
 
 def test_credit_needs_pytorch_and_numpy_alone():
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     named = [*project["dependencies"], *(line for lines in extras.values() for line in lines)]
     names = {line.replace(">", "[").replace("=", "[").split("[")[0].strip().replace("-", "_") for line in named}
@@ -456,9 +369,9 @@ import sys
 for name in {blocked}:
     sys.modules[name] = None
 import torch
-from secret_rl.credit import ModelOptions, RewardPredictor, Secret
-from secret_rl.credit.model import Dropout
-from secret_rl.credit.tokens import Rows
+from secret_rl.credit import ModelOptions, RewardPredictor, Secret, adapt
+from secret_rl.credit.secret.model import Dropout
+from secret_rl.credit.secret.tokens import Rows
 space = {{"type": "Discrete", "n": 3, "start": 0, "dtype": "int64"}}
 model = RewardPredictor(space, space, 3, ModelOptions(units=4))
 tokens = model.encode(Rows(torch.arange(3), torch.arange(3), torch.zeros(3)), Dropout(None))

@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -11,16 +11,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secret_rl.credit.checkpoint import Checkpoint
-from secret_rl.credit.classes import RewardClasses
-from secret_rl.credit.diagnosis import FitReport, Gain, check_held_out, check_rewards, judge, warn_of
-from secret_rl.credit.encoders import Spec, has_colours, standardise
-from secret_rl.credit.memoryless import Present, Residual, calibration, drawing, fit_present, floored, folds_of
-from secret_rl.credit.model import RewardPredictor, StepEncoder
-from secret_rl.credit.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions, to_json
-from secret_rl.credit.probe import PooledPredictor
-from secret_rl.credit.tokens import Tokens, as_tensor, map_nest
-from secret_rl.credit.training import BYTES_PER_PAIR, Trainer, evaluate
+from secret_rl.credit.report import (
+    FitReport,
+    Gain,
+    RewardClasses,
+    check_held_out,
+    check_rewards,
+    judge,
+    warn_of,
+)
+from secret_rl.credit.secret.checkpoint import Checkpoint
+from secret_rl.credit.secret.memoryless import (
+    Memoryless,
+    Residual,
+    drawing,
+    fit_memoryless,
+    floored,
+    folds_of,
+)
+from secret_rl.credit.secret.model import PooledPredictor, RewardPredictor, StepEncoder
+from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
+from secret_rl.credit.secret.tokens import Tokens
+from secret_rl.credit.secret.training import BYTES_PER_PAIR, Trainer, evaluate
+from secret_rl.encoders import Spec, as_tensor, has_colours, map_nest, standardise
 from secret_rl.files import plain, whole_number
 from secret_rl.progress import Tick
 
@@ -36,10 +49,10 @@ _LOWER = 0.02  # a loss that is lower by this share is progress
 _ALIKE = 0.02  # losses so close, relative to the guess, are alike: the later weights, whose attention is sharper, stay
 _COOL_AT = 0.55  # share of the updates after which the learning rate falls in any case
 _NO_DOUBT = 0.5  # gain from which no other predictor is asked
-_LOOKED_AT = 1_000  # held-out episodes that a look is taken at while training
+_VALIDATED = 1_000  # held-out episodes that are evaluated while training
 _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
 _PROBE_UPDATES = 400
-_TIMED_UPDATES, _WITH_LOOKS = 3, 1.5  # looks at held-out data and the predictor without memory take time, too
+_TIMED_UPDATES, _WITH_VALIDATION = 3, 1.5  # which takes time, too, as does the predictor without memory
 _STANDARDISE_ROWS = 10_000
 
 
@@ -80,7 +93,7 @@ class Fitting:
     """Classes of reward to begin with."""
     curve: list[dict[str, Any]] = field(default_factory=list)
 
-    def run(self) -> tuple[RewardPredictor, Present, FitReport]:
+    def run(self) -> tuple[RewardPredictor, Memoryless, FitReport]:
         """Fit, and say so where nothing came of it.
 
         What comes of it stays in the checkpoint, too: whoever saves it elsewhere discards that.
@@ -99,10 +112,10 @@ class Fitting:
                 report = FitReport.from_json(self.checkpoint.state["report"])
                 model = self._new_model()
                 model.load_state_dict(_required(self.checkpoint.load("best")))
-                present = self._new_present()
-                present.load_state_dict(_required(self.checkpoint.load("present")))
+                memoryless = self._new_memoryless()
+                memoryless.load_state_dict(_required(self.checkpoint.load("memoryless")))
             warn_of(report, len(self.data))
-            return model, present, report
+            return model, memoryless, report
         self._prepare()
         open_ = float(self.residual.error[self._train_rows].sum())
         model = self._new_model()
@@ -114,13 +127,13 @@ class Fitting:
         report = self._judged(model.to(self.device), step, open_, started)
         self.checkpoint.save({"report": report.to_json()}, best=kept)
         warn_of(report, len(self.data))
-        return model, self.present, report
+        return model, self.memoryless, report
 
     def estimate(self) -> Estimate:
         """What it will take at most, from a few updates."""
         check_rewards(self.data)
         self.reward_classes = self.classes or RewardClasses.of(np.asarray(self.data.rewards))
-        tokens = Tokens.of(self.data, self.reward_classes).near(self.device)
+        tokens = Tokens.of(self.data, self.reward_classes).to_device(self.device)
         longest_first = np.argsort(-tokens.lengths, kind="stable")[: self.options.batch_size]
         trainer = Trainer(
             self._new_model(), tokens, longest_first, np.ones(len(longest_first)), self.options, self.seed, self.device
@@ -133,32 +146,31 @@ class Fitting:
         units = 12 * 4 * self.model_options.units  # what is kept of each step for its gradient
         memory = trainer.batch_size * longest * (longest * BYTES_PER_PAIR + units)
         updates = self.options.planned_steps(len(self.data))
-        return Estimate(updates, trainer.batch_size, _WITH_LOOKS * each * updates, memory)
+        return Estimate(updates, trainer.batch_size, _WITH_VALIDATION * each * updates, memory)
 
     def _prepare(self) -> None:
-        """Split the data, ask the present, and weigh the steps."""
-        tokens = Tokens.of(self.data, self.reward_classes).near(self.device)
+        """Split the data, fit the predictor without memory, and weigh the steps."""
+        tokens = Tokens.of(self.data, self.reward_classes).to_device(self.device)
         self.train_episodes, self.held_out = self.data.split_indices(self.options.validation, seed=self.seed)
         folds = folds_of(len(self.data), self.train_episodes, self.seed)
         self._train_rows = np.repeat(folds >= 0, tokens.lengths)
         self.counts = np.bincount(tokens.classes, minlength=len(self.reward_classes))
         held_out = np.bincount(tokens.classes[~self._train_rows], minlength=len(self.reward_classes))
         check_held_out(self.reward_classes, self.counts, held_out)
-        self.present = self._new_present()
+        self.memoryless = self._new_memoryless()
         with self.checkpoint.reading():
-            known = self.checkpoint.load("present")
+            known = self.checkpoint.load("memoryless")
             if known is not None:
-                self.present.load_state_dict(known)
-        self.present.to(self.device)
+                self.memoryless.load_state_dict(known)
+        self.memoryless.to(self.device)
         if known is None:
-            fit_present(self.present, tokens, folds, self.seed, self.device, self.tick)
-            self.checkpoint.save({}, present=_on_cpu(self.present))
-        probabilities = self.present.probabilities(tokens, folds, self.device)
+            fit_memoryless(self.memoryless, tokens, folds, self.seed, self.device, self.tick)
+            self.checkpoint.save({}, memoryless=_on_cpu(self.memoryless))
+        probabilities = self.memoryless.probabilities(tokens, folds, self.device)
         self.residual = Residual.of(probabilities, tokens.classes)
-        self.calibration = calibration(probabilities[~self._train_rows], tokens.classes[~self._train_rows])
         self.tokens, self.draw = self._weighted(tokens)
         rng = np.random.default_rng([self.seed, 2])
-        self.looked_at = np.sort(rng.permutation(self.held_out)[:_LOOKED_AT])
+        self.validated = np.sort(rng.permutation(self.held_out)[:_VALIDATED])
 
     def _weighted(self, tokens: Tokens) -> tuple[Tokens, NDArray[np.float64]]:
         """Tokens with the weights of the loss, and how often each training episode is drawn."""
@@ -173,13 +185,13 @@ class Fitting:
         return tokens.weighted(weights), draw[self.train_episodes]
 
     def _train(self) -> tuple[dict[str, Tensor], int]:
-        """Train until learning comes to rest: the weights of the best look at held-out data, and their update."""
+        """Train until learning comes to rest: the weights with the best validation loss, and their update."""
         options = replace(self.options, steps=self.options.planned_steps(len(self.data)))
         trainer = Trainer(
             self._new_model(), self.tokens, self.train_episodes, self.draw, options, self.seed, self.device
         )
         best, kept, kept_step = math.inf, trainer.state(), 0
-        mark, waited = math.inf, 0  # the loss when progress was last seen, and looks since
+        mark, waited = math.inf, 0  # the loss when progress was last seen, and validations since
         state = self.checkpoint.state
         if "step" in state:
             with self.checkpoint.reading():
@@ -199,7 +211,7 @@ class Fitting:
                 self.curve = [dict(entry) for entry in state["curve"]]
         while trainer.step < trainer.last_step:
             train_loss = trainer.train(min(options.evaluate_every, trainer.last_step - trainer.step))
-            loss, gain = self._look(trainer)
+            loss, gain = self._validate(trainer)
             mark, waited = (loss, 0) if loss < (1 - _LOWER) * mark else (mark, waited + 1)
             best = min(best, loss)
             if loss <= best + _ALIKE * self._guess_loss:
@@ -227,10 +239,10 @@ class Fitting:
             )
         return {name.removeprefix("model."): v for name, v in kept.items() if name.startswith("model.")}, kept_step
 
-    def _look(self, trainer: Trainer) -> tuple[float, float]:
+    def _validate(self, trainer: Trainer) -> tuple[float, float]:
         """The weighted loss on held-out data, and the gain."""
-        said = trainer.evaluate(self.looked_at).log_probabilities
-        rows = rows_of(self.tokens, self.looked_at)
+        said = trainer.evaluate(self.validated).log_probabilities
+        rows = rows_of(self.tokens, self.validated)
         weights = self.residual.error[rows].astype(np.float64)
         total = max(float(weights.sum()), 1e-9)
         self._guess_loss = float(-(weights * self.residual.guess[rows]).sum()) / total
@@ -258,7 +270,6 @@ class Fitting:
             pooled_gain=pooled,
             decided=tuple(decided.tolist()),
             uncertain=open_ * int(self.tokens.offsets[-1]) / max(int(self._train_rows.sum()), 1),
-            calibration_error=self.calibration,
             validation=found.confusion,
             steps=step,
             seconds=time.perf_counter() - started,
@@ -276,23 +287,22 @@ class Fitting:
         differ in one cell.
         """
         named = self.tokens.named()
-        specs = self.specs if named is None else named.specs
+        tokens, specs = named or (self.tokens, self.specs)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed % 2**63)
             model = PooledPredictor(*specs, len(self.reward_classes), self.model_options)
         if named is None:
             self._standardise(model.encoder)
         updates = min(_PROBE_UPDATES, self.options.planned_steps(len(self.data)))
-        options = replace(self.options, steps=updates, looking_cost=0.0)
-        tokens = self.tokens if named is None else named.tokens
+        options = replace(self.options, steps=updates, attention_penalty=0.0)
         trainer = Trainer(model, tokens, self.train_episodes, self.draw, options, self.seed, self.device)
         best, lowest = Gain(0.0, 0.0), math.inf
         while trainer.step < updates:
             if trainer.cooling_from is None and trainer.step >= 0.6 * updates:
                 trainer.cool_down()
             trainer.train(min(options.evaluate_every, updates - trainer.step))
-            self.tick("asking a pooled past", trainer.step, updates)
-            loss, _ = self._look(trainer)
+            self.tick("fitting a pooled past", trainer.step, updates)
+            loss, _ = self._validate(trainer)
             if loss < lowest:
                 lowest, best = loss, self._gain(trainer.evaluate(self.held_out).log_probabilities, rows)
         return best
@@ -317,13 +327,13 @@ class Fitting:
         standardise(encoder.observation_encoder, observations)
         standardise(encoder.action_encoder, actions)
 
-    def _new_present(self) -> Present:
+    def _new_memoryless(self) -> Memoryless:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed((self.seed + 104_729) % 2**63)
-            present = Present(*self.specs, len(self.reward_classes), self.model_options)
-        for model in present.models:
+            memoryless = Memoryless(*self.specs, len(self.reward_classes), self.model_options)
+        for model in memoryless.models:
             self._standardise(model.encoder)
-        return present
+        return memoryless
 
 
 def _some_steps(data: "Trajectories") -> NDArray[np.int64]:
@@ -349,8 +359,8 @@ def fingerprint(
         "episodes": len(data),
         "steps": data.steps,
         "content": data.fingerprint,
-        "model": to_json(model),
-        "training": to_json(training),
+        "model": asdict(model),
+        "training": asdict(training),
         "seed": seed,
         "weights": None if weights is None else crc32(np.ascontiguousarray(weights).tobytes()),
     }

@@ -4,24 +4,19 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from secret_rl.credit import (
-    FitReport,
     NotLearnedWarning,
     PastNotNeededWarning,
-    RewardClasses,
     Secret,
-    fitting,
-    memoryless,
 )
-from secret_rl.credit.diagnosis import Gain, judge
-from secret_rl.credit.measures import Confusion
+from secret_rl.credit.secret import fit as fitting
+from secret_rl.credit.secret import memoryless
 
 OPTIONS = {"units": 16, "steps": 400, "device": "cpu"}
 DOORS = {1: 3, -1: 4, 0: 5}  # a symbol of the door for each reward: nothing to remember
 DOOR = 3
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -142,118 +137,3 @@ def test_a_plateau_that_a_pooled_past_does_not_have_is_noticed(cues, monkeypatch
 
 
 # --- what verdicts rest on ---
-
-SURE, UNSURE, NONE = Gain(0.4, 0.05), Gain(0.4, 0.2), Gain(0.02, 0.05)
-MORE, LESS = Gain(0.9, 0.05), Gain(0.1, 0.01)
-OPEN, DECIDED = np.array([0.5, 1.0]), np.array([0.95, 1.0])
-
-
-@pytest.mark.parametrize(
-    ("gain", "pooled", "decided", "few_pairs", "verdict"),
-    [
-        (SURE, None, OPEN, True, "credit"),
-        (SURE, UNSURE, OPEN, True, "credit"),
-        (SURE, LESS, OPEN, False, "credit"),
-        (SURE, MORE, OPEN, True, "not learned"),
-        (UNSURE, SURE, OPEN, True, "not learned"),
-        (UNSURE, SURE, DECIDED, True, "not learned"),
-        (UNSURE, NONE, OPEN, True, "not learned"),
-        (NONE, UNSURE, OPEN, True, "not learned"),
-        (NONE, NONE, OPEN, True, "past not needed"),
-        (NONE, NONE, OPEN, False, "not learned"),
-        (UNSURE, UNSURE, DECIDED, True, "past not needed"),
-        (UNSURE, UNSURE, DECIDED, False, "past not needed"),
-        (Gain(0.01, 0.0), None, DECIDED, True, "past not needed"),
-    ],
-)
-def test_the_verdict(gain, pooled, decided, few_pairs, verdict):
-    assert judge(gain, pooled, decided, few_pairs) == verdict
-
-
-@given(st.lists(st.integers(1, 6), min_size=2, max_size=30), st.integers(0, 2**32 - 1))
-def test_a_gain_is_the_share_of_the_open_loss_that_goes(lengths, seed):
-    rng = np.random.default_rng(seed)
-    lengths = np.array(lengths)
-    steps = lengths.sum()
-    guess, said = (np.log(rng.uniform(0.05, 0.95, steps)).astype(np.float32) for _ in range(2))
-    weights = rng.random(steps).astype(np.float32)
-    found = Gain.of(said, guess, weights, lengths)
-    before, after = -(weights * guess).sum(), -(weights * said).sum()
-    assert found.share == pytest.approx(1 - after / before, rel=1e-3, abs=1e-4)
-    assert Gain.of(guess, guess, weights, lengths) == Gain(0.0, 0.0)
-    assert Gain.of(np.zeros_like(guess), guess, weights, lengths).share == pytest.approx(1)
-    assert Gain.of(said, guess, np.zeros_like(weights), lengths) == Gain(0.0, 0.0)
-
-
-def test_the_error_of_a_gain_is_that_of_a_mean_over_episodes():
-    rng = np.random.default_rng(0)
-
-    def gain():
-        said = np.log(np.repeat(rng.uniform(0.2, 1, 100), 3)).astype(np.float32)  # the steps of an episode go together
-        return Gain.of(said, np.full(300, np.log(0.5), np.float32), np.ones(300, np.float32), np.full(100, 3))
-
-    many = [gain() for _ in range(300)]
-    assert np.std([g.share for g in many]) == pytest.approx(np.mean([g.error for g in many]), rel=0.15)
-
-
-def test_a_gain_is_sure_beyond_chance_only():
-    assert Gain(0.1, 0.01).sure and not Gain(0.1, 0.04).sure
-    assert not Gain(0.01, 0.0).sure, "too little to speak of"
-    assert not Gain(-0.5, 0.01).sure
-
-
-REPORT = FitReport(
-    classes=RewardClasses((0.0, 1.0), (0.5,)),
-    class_counts=(90, 10),
-    verdict="credit",
-    gain=Gain(0.8, 0.1),
-    pooled_gain=None,
-    decided=(1.0, 0.5),
-    uncertain=12.5,
-    calibration_error=0.01,
-    validation=Confusion(np.array([[9, 0], [1, 4]])),
-    steps=7,
-    seconds=1.5,
-    curve=({"step": 7, "loss": float("nan")},),
-)
-
-
-def test_a_report_comes_back_from_json():
-    again = FitReport.from_json(REPORT.to_json())
-    assert again.to_json() == REPORT.to_json() and str(again) == str(REPORT)
-    assert again.curve == ({"step": 7, "loss": None},)
-    lines = str(REPORT).splitlines()
-    assert lines[0].split(maxsplit=1) == ["verdict", "credit"]
-    for words in (
-        "90 of 0, 10 of +1",
-        "leaves 12 of them open",
-        "removes 80.0%",
-        "1.000 of 0, 0.800 of +1",
-        "7 updates",
-    ):
-        assert words in str(REPORT)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"verdict": "splendid"},
-        {"verdict": None},
-        {"gain": {"share": "1", "error": 0}},
-        {"gain": None},
-        {"pooled_gain": {"share": 1.0}},
-        {"decided": [1.0]},
-        {"decided": [1.0, float("inf")]},
-        {"class_counts": [90, -10]},
-        {"class_counts": [90]},
-        {"uncertain": float("nan")},
-        {"validation": {"counts": [[9]]}},
-        {"steps": 1.5},
-        {"curve": [{"step": "7"}]},
-        {"curve": [7]},
-        {"classes": {"values": [0.0], "edges": []}},
-    ],
-)
-def test_other_json_is_no_report(change):
-    with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
-        FitReport.from_json(REPORT.to_json() | change)

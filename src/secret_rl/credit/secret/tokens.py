@@ -9,7 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from secret_rl.credit.classes import RewardClasses
+from secret_rl.credit.base import Specs
+from secret_rl.credit.report import RewardClasses
+from secret_rl.encoders import arrays_of, as_tensor, map_nest
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
@@ -18,7 +20,7 @@ _ROWS_AT_A_TIME = 1 << 17
 _SAMPLE = 1 << 16
 _MAX_ROW_BYTES = 1024  # beyond this, observations are pictures that hardly ever repeat
 _SHARE_OF_FREE = 0.5  # of a GPU's memory that rows may take
-_MAX_SHARE = 0.25  # a table is worth while if steps repeat at least four times on average
+_MAX_SHARE = 0.25  # a table pays off if steps repeat at least four times on average
 
 
 class Rows(NamedTuple):
@@ -89,14 +91,14 @@ class Tokens:
         """With other weights (steps,) in the loss."""
         return replace(self, weights=weights)
 
-    def named(self) -> "Named | None":
-        """The same steps by name alone, if there is a table: each distinct one is a number."""
+    def named(self) -> "tuple[Tokens, Specs] | None":
+        """The same steps by name alone, if there is a table: each distinct one is a number; and such spaces."""
         if self.ids is None:
             return None
         count = len(self.first)
         specs = {"type": "Discrete", "n": count, "start": 0}, {"type": "Discrete", "n": 1, "start": 0}
         names = replace(self, observations=np.arange(count), actions=np.zeros(count, np.int64))
-        return Named(names, specs)
+        return names, specs
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -106,10 +108,10 @@ class Tokens:
         """(episodes,) steps of each."""
         return np.diff(self.offsets)
 
-    def near(self, device: torch.device) -> "Tokens":
+    def to_device(self, device: torch.device) -> "Tokens":
         """With its rows in the memory of a GPU, where pictures fit into half of what is free; else read as asked for.
 
-        A batch of long episodes of pictures is hundreds of megabytes: bringing it takes longer than learning from it.
+        A batch of long episodes of pictures is hundreds of megabytes: copying it takes longer than learning from it.
         """
         if device.type != "cuda" or self.ids is not None:
             return self
@@ -118,10 +120,10 @@ class Tokens:
             return self
         return self.moved(device)
 
-    def moved(self, device: torch.device) -> "NearTokens":
+    def moved(self, device: torch.device) -> "DeviceTokens":
         """With its rows in the memory of a device, whether or not they fit well."""
         observations, actions = (map_nest(lambda a: _moved(a, device), n) for n in (self.observations, self.actions))
-        return NearTokens(observations, actions, self.first, self.ids, self.offsets, self.classes, self.weights)
+        return DeviceTokens(observations, actions, self.first, self.ids, self.offsets, self.classes, self.weights)
 
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """The episodes with these numbers."""
@@ -163,16 +165,9 @@ class Tokens:
         return [batches[i] for i in rng.permutation(len(batches))]
 
 
-class Named(NamedTuple):
-    """Steps by name, and the spaces of such observations and actions."""
-
-    tokens: Tokens
-    specs: tuple[dict[str, Any], dict[str, Any]]
-
-
 @dataclass(frozen=True)
-class NearTokens(Tokens):
-    """Rows that are where the model is: a batch is told its episodes, and nothing else has to be brought."""
+class DeviceTokens(Tokens):
+    """Rows in the memory of the model's device: only the numbers of the episodes of a batch have to be copied."""
 
     def __post_init__(self) -> None:
         device = arrays_of(self.actions)[0].device
@@ -189,14 +184,14 @@ class NearTokens(Tokens):
         rows = starts[chosen][:, None] + torch.minimum(times, lengths[:, None] - 1)
         index = torch.arange(rows.numel(), device=starts.device).view(rows.shape)
         weights = weights[rows] * (times < lengths[:, None])
-        return Batch(self._near(rows.flatten()), index, classes[rows].long(), weights).to(torch.device(device))
+        return Batch(self._on_device(rows.flatten()), index, classes[rows].long(), weights).to(torch.device(device))
 
     def _rows(self, used: NDArray[Any] | slice, device: torch.device | str) -> Rows:
         steps = np.arange(len(self.first))[used]
-        near = self._near(torch.from_numpy(steps).to(arrays_of(self.actions)[0].device))
-        return Rows(*(map_nest(lambda tensor: tensor.to(device), part) for part in near))
+        rows = self._on_device(torch.from_numpy(steps).to(arrays_of(self.actions)[0].device))
+        return Rows(*(map_nest(lambda tensor: tensor.to(device), part) for part in rows))
 
-    def _near(self, used: Tensor) -> Rows:
+    def _on_device(self, used: Tensor) -> Rows:
         """Rows on the device they are on."""
         nests = self.observations, self.actions, self._facts[-1]  # type: ignore[attr-defined]
         return Rows(*(map_nest(lambda array: array.index_select(0, used), nest) for nest in nests))
@@ -210,33 +205,6 @@ def _moved(array: NDArray[Any], device: torch.device) -> Tensor:
         part = slice(start, start + _ROWS_AT_A_TIME)
         rows[part] = as_tensor(np.asarray(array[part])).to(device)
     return rows
-
-
-def arrays_of(nest: Any) -> list[NDArray[Any]]:
-    """The arrays of a nest."""
-    if isinstance(nest, dict):
-        return [array for part in nest.values() for array in arrays_of(part)]
-    if isinstance(nest, tuple):
-        return [array for part in nest for array in arrays_of(part)]
-    return [nest]
-
-
-def map_nest(function: Any, nest: Any) -> Any:
-    """Apply a function to each array of a nest."""
-    if isinstance(nest, dict):
-        return {key: map_nest(function, part) for key, part in nest.items()}
-    if isinstance(nest, tuple):
-        return tuple(map_nest(function, part) for part in nest)
-    return function(nest)
-
-
-def as_tensor(array: NDArray[Any]) -> Tensor:
-    """An array as a tensor of a dtype that PyTorch computes with."""
-    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
-        array = array.astype(np.int64)
-    if not array.flags.writeable:
-        array = array.copy()
-    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def _distinct_rows(columns: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:

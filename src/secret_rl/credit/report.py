@@ -1,0 +1,406 @@
+"""What a fit reports: classes of reward, how well they are predicted, what the past gains, and the verdict.
+
+A verdict other than "credit" means that attention must not be taken for credit.
+"""
+
+import math
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secret_rl.files import finite_number, plain, whole_number
+
+if TYPE_CHECKING:
+    from secret_rl.trajectories import Trajectories
+
+Verdict = Literal["credit", "not learned", "past not needed"]
+_SURE = 3.0  # standard errors by which the past must help
+_LEAST_GAIN = 0.03
+_OF_POOLED = 0.7  # what a pooled past gains, attention must gain so much of
+_DECIDED = 0.9  # mean probability of the true class from which the present decides it
+_MOST_MISSED = 0.25  # gain that must be out of the question before the past is not needed
+MIN_EPISODES = 10
+_MOST_VALUES = 8  # more distinct rewards than this are binned
+_COMMON, _LEAST = 0.01, 10  # unless such a share of the steps, and so many, have a value in common
+_BINS = 4  # of each sign
+_WITH_TIME = 0.98  # rank correlation with the step of the episode from which a reward is paid for time alone
+
+
+@dataclass(frozen=True)
+class RewardClasses:
+    """Few distinct rewards are classes of their own; many are binned.
+
+    Rewards of one sign that rise or fall with the step of the episode alone, as a success that pays less the later it
+    comes, are one class: when it came is nothing to be credited for.
+
+    >>> classes = RewardClasses.of(np.array([0.0, 0.0, 1.0, -1.0]))
+    >>> classes.values, classes.index(np.array([1.0, -0.9, 0.0])).tolist()
+    ((-1.0, 0.0, 1.0), [2, 0, 1])
+    """
+
+    values: tuple[float, ...]
+    """What each class stands for, rising: its reward, or the mean of its rewards."""
+    edges: tuple[float, ...]
+    """Where each class but the first begins."""
+
+    def __post_init__(self) -> None:
+        if not self.values or len(self.edges) != len(self.values) - 1:
+            raise ValueError(f"{len(self.values)} reward classes with {len(self.edges)} edges between them")
+        if any(low >= high for row in (self.values, self.edges) for low, high in pairwise(row)):
+            raise ValueError(f"values and edges of reward classes must rise, got {self.values} and {self.edges}")
+
+    @classmethod
+    def of(cls, rewards: NDArray[Any], times: NDArray[np.int64] | None = None) -> "RewardClasses":
+        """The classes of some rewards; ``times`` are their steps of the episode."""
+        rewards = np.asarray(rewards, np.float64)
+        values, counts = np.unique(rewards, return_counts=True)
+        many = len(values) > _MOST_VALUES
+        groups: list[list[float]] = []
+        for sign in (-1, 0, 1):
+            mine = np.sign(values) == sign
+            if sign and times is not None and mine.sum() > 3 and _follow_time(rewards, times, sign):
+                groups.append(values[mine].tolist())
+                continue
+            rare = mine & (counts < max(_COMMON * len(rewards), _LEAST)) & many
+            groups += _binned(values[mine], np.where(rare, counts, 0)[mine])
+        weights = dict(zip(values.tolist(), counts.tolist(), strict=True))
+        means = [_mean(group, [weights[value] for value in group]) for group in groups]
+        return cls(tuple(means), tuple(_between(low[-1], high[0]) for low, high in pairwise(groups)))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def signs(self) -> NDArray[np.int64]:
+        """(class,) -1, 0 or 1."""
+        return np.sign(self.values).astype(np.int64)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The values in words."""
+        return tuple(f"{value:+.4g}" if value else "0" for value in self.values)
+
+    def index(self, rewards: NDArray[Any]) -> NDArray[np.int64]:
+        """The class of each reward; one that the data did not hold is in the nearest."""
+        return np.searchsorted(np.asarray(self.edges), np.asarray(rewards), side="right").astype(np.int64)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"values": list(self.values), "edges": list(self.edges)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "RewardClasses":
+        """The inverse of ``to_json``, of any JSON."""
+        return cls(*(tuple(map(finite_number, data[name])) for name in ("values", "edges")))
+
+
+def _mean(values: list[float], counts: list[int]) -> float:
+    return values[0] if len(values) == 1 else float(np.average(values, weights=counts))  # 3 times a third is not it
+
+
+def _between(low: float, high: float) -> float:
+    """A number above ``low``, and halfway to ``high`` where there is one."""
+    middle = low / 2 + high / 2
+    return middle if low < middle else high
+
+
+def _binned(values: NDArray[np.float64], rare: NDArray[np.int64]) -> list[list[float]]:
+    """Rising values in groups: those counted in ``rare`` share bins of about equal size, the others stand alone."""
+    size = rare.sum() / _BINS
+    groups: list[list[float]] = []
+    held = 0.0
+    for value, count in zip(values.tolist(), rare.tolist(), strict=True):
+        if count and 0 < held < size:
+            groups[-1].append(value)
+            held += count
+        else:
+            groups.append([value])
+            held = count
+    return groups
+
+
+def _follow_time(rewards: NDArray[np.float64], times: NDArray[np.int64], sign: int) -> bool:
+    """Whether the rewards of a sign rise or fall with the step of the episode, and with little else."""
+    chosen = np.sign(rewards) == sign
+    ranks = [np.unique(array[chosen], return_inverse=True)[1].astype(float) for array in (rewards, times)]
+    if min(float(np.ptp(rank)) for rank in ranks) == 0:
+        return False
+    return bool(abs(np.corrcoef(ranks[0], ranks[1])[0, 1]) >= _WITH_TIME)
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """``counts[i, j]``: steps of class i predicted as class j."""
+
+    counts: NDArray[np.int64]
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """(class,) whether any step is of the class."""
+        return np.asarray(self.counts.sum(1) > 0)
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """(class,) share of each class predicted correctly; NaN where the class is absent."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.diag(self.counts) / self.counts.sum(1))
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean accuracy of the classes present: the paper's "reward prediction accuracy"."""
+        return float(np.nanmean(self.accuracy))
+
+    def to_json(self) -> dict[str, Any]:
+        """The accuracy of each class, None where it is absent, and the counts."""
+        accuracy = [float(value) if here else None for value, here in zip(self.accuracy, self.present, strict=True)]
+        return {"accuracy": accuracy, "balanced_accuracy": self.balanced_accuracy, "counts": self.counts.tolist()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Confusion":
+        """The inverse of ``to_json``; only the counts are read."""
+        counts = [[whole_number(count, high=2**62) for count in row] for row in data["counts"]]
+        if not counts or [len(row) for row in counts] != [len(counts)] * len(counts):
+            raise ValueError(f"predictions are counted in a square table, got {counts}")
+        return cls(np.array(counts, np.int64))
+
+
+class NotLearnedWarning(UserWarning):
+    """The past may decide rewards, but the model has not learned how: the attention is not credit."""
+
+
+class PastNotNeededWarning(UserWarning):
+    """The present decides rewards as well as the past does: there is no credit to assign."""
+
+
+class RewardBalanceWarning(UserWarning):
+    """Rewards of some class are missing where they are needed."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better held-out rewards are predicted than the present allows, where it leaves them open."""
+
+    share: float
+    """Of the uncertainty that the present leaves, the share that is removed; at most 1."""
+    error: float
+    """The standard error of the share, over episodes."""
+
+    @classmethod
+    def of(
+        cls,
+        said: NDArray[np.float32],
+        guess: NDArray[np.float32],
+        weights: NDArray[np.float32],
+        lengths: NDArray[np.int64],
+    ) -> "Gain":
+        """From log-probabilities (steps,) with the past and by the best guess without it, and weights of the steps."""
+        starts = np.cumsum(lengths) - lengths
+        gained = np.add.reduceat(weights * (said - guess).astype(np.float64), starts)
+        open_ = float((weights * -guess.astype(np.float64)).sum())
+        if not open_ > 0:
+            return cls(0.0, 0.0)
+        n = len(gained)
+        return cls(float(gained.sum()) / open_, float(gained.std()) * n**0.5 / open_)
+
+    @property
+    def highest(self) -> float:
+        """What it may be at most, with 95 % confidence."""
+        return self.share + 2 * self.error
+
+    @property
+    def sure(self) -> bool:
+        """Whether the past helps, beyond chance."""
+        return self.share >= _LEAST_GAIN and self.share > _SURE * self.error
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What fitting found out. A method leaves out what it does not measure."""
+
+    classes: RewardClasses
+    verdict: Verdict
+    """"credit": the past decides rewards, and the model uses it. "not learned": the past may decide, but the model has
+    not learned how. "past not needed": the present predicts rewards as well."""
+    class_counts: tuple[int, ...] = ()
+    """Steps of each class of reward."""
+    gain: Gain | None = None
+    """Of the model."""
+    pooled_gain: Gain | None = None
+    """Of a predictor that pools the past; None where the model's gain left no doubt."""
+    decided: tuple[float, ...] = ()
+    """Of each class, the mean probability that the present gives it where it occurs, held out."""
+    uncertain: float = 0.0
+    """Rewards that the present leaves open in the data: the sum of its errors."""
+    validation: Confusion | None = None
+    """Predictions on held-out trajectories."""
+    steps: int = 0
+    """Updates up to the weights that were kept."""
+    seconds: float = 0.0
+    curve: tuple[dict[str, Any], ...] = ()
+    """Loss and gain along the way."""
+
+    @property
+    def history_gain(self) -> float:
+        """Share of the uncertainty about held-out rewards, left by the present, that the past removes; or NaN."""
+        return math.nan if self.gain is None else self.gain.share
+
+    @property
+    def accuracy(self) -> str:
+        """The accuracy of each class in words: ``neg 0.972  zero 1.000  pos 0.994``."""
+        if self.validation is None:
+            return ""
+        signs = self.classes.signs.tolist()
+        by_sign = len(set(signs)) == len(signs)
+        names = [("zero", "pos", "neg")[sign] for sign in signs] if by_sign else self.classes.names
+        found = zip(names, self.validation.accuracy, self.validation.present, strict=True)
+        return "  ".join(f"{name} {value:.3f}" for name, value, present in found if present)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        return {
+            **vars(self),
+            "classes": self.classes.to_json(),
+            "class_counts": list(self.class_counts),
+            "gain": None if self.gain is None else vars(self.gain),
+            "pooled_gain": None if self.pooled_gain is None else vars(self.pooled_gain),
+            "decided": list(self.decided),
+            "validation": None if self.validation is None else self.validation.to_json(),
+            "seconds": round(self.seconds, 2),
+            "curve": plain(self.curve),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "FitReport":
+        """The inverse of ``to_json``, of any JSON: ValueError, TypeError or KeyError where it is not a report."""
+        if data["verdict"] not in get_args(Verdict):
+            raise ValueError(f"the verdict is {data['verdict']!r}")
+        report = cls(
+            classes=RewardClasses.from_json(data["classes"]),
+            verdict=data["verdict"],
+            class_counts=tuple(whole_number(count, high=2**62) for count in data["class_counts"]),
+            gain=_gain(data["gain"]),
+            pooled_gain=_gain(data["pooled_gain"]),
+            decided=tuple(map(finite_number, data["decided"])),
+            uncertain=finite_number(data["uncertain"]),
+            validation=None if data["validation"] is None else Confusion.from_json(data["validation"]),
+            steps=whole_number(data["steps"]),
+            seconds=finite_number(data["seconds"]),
+            curve=tuple(_numbers(entry) for entry in data["curve"]),
+        )
+        counts = [len(report.class_counts), len(report.decided)]
+        counts += [] if report.validation is None else [len(report.validation.counts)]
+        if any(count not in (0, len(report.classes)) for count in counts):
+            raise ValueError(f"it has {len(report.classes)} classes of reward, but not as many numbers about them")
+        return report
+
+    def __str__(self) -> str:
+        rows: dict[str, str] = {"verdict": self.verdict}
+        if self.class_counts:
+            counted = zip(self.classes.names, self.class_counts, strict=True)
+            rows["rewards"] = ", ".join(f"{count:,} of {name}" for name, count in counted)
+        if self.gain is not None:
+            rows["present"] = f"leaves {self.uncertain:,.0f} of them open"
+            rows["past"] = f"removes {self.gain.share:.1%} of what is open (held-out trajectories)"
+        if self.validation is not None:
+            rows["accuracy"] = self.accuracy
+        rows["training"] = f"{self.steps:,} updates, {self.seconds:.0f} s"
+        return "\n".join(f"{name:<14}{text}" for name, text in rows.items())
+
+
+def _gain(data: Any) -> Gain | None:
+    return None if data is None else Gain(finite_number(data["share"]), finite_number(data["error"]))
+
+
+def _numbers(entry: Any) -> dict[str, Any]:
+    """A point of a curve: numbers by name, None where one was not finite."""
+    for value in entry.values():
+        if value is not None and type(value) is not int:
+            finite_number(value)
+    return dict(entry)
+
+
+def judge(gain: Gain, pooled: Gain | None, decided: NDArray[np.float64], few_pairs: bool) -> Verdict:
+    """The verdict on a fit; ``decided`` (class,) are those of the classes that are held out.
+
+    Chance and a past that is too hard to learn from look alike. Where the data hold ``few_pairs`` of observation and
+    action, and enough rewards to rule out a larger gain, a past that decided them would have been found.
+    """
+    if gain.sure and (pooled is None or not pooled.sure or gain.share >= _OF_POOLED * pooled.share):
+        return "credit"
+    if pooled is not None and pooled.sure:
+        return "not learned"
+    ruled_out = few_pairs and all(found.highest < _MOST_MISSED for found in (gain, pooled) if found is not None)
+    return "past not needed" if ruled_out or (decided >= _DECIDED).all() else "not learned"
+
+
+def check_rewards(data: "Trajectories") -> None:
+    """Refuse data that credit cannot be learned from."""
+    rewards = np.asarray(data.rewards)
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if len(bad):
+        episode = int(np.searchsorted(data.offsets, bad[0], side="right")) - 1
+        raise ValueError(
+            f"the reward of step {bad[0] - data.offsets[episode]} of episode {episode} is {rewards[bad[0]]}, one of "
+            f"{len(bad):,} that are not finite: drop these episodes or repair the rewards"
+        )
+    if not rewards.any():
+        raise ValueError(
+            f"no reward in {len(data):,} trajectories ({data.steps:,} steps): there is nothing to assign "
+            "credit for; collect with a policy that meets rewards, or with success_share"
+        )
+    if len(data) < MIN_EPISODES:
+        raise ValueError(f"{len(data)} trajectories are too few to fit and validate on: give at least {MIN_EPISODES}")
+
+
+def check_held_out(classes: RewardClasses, all_counts: NDArray[np.int64], held_out: NDArray[np.int64]) -> None:
+    """Warn where no reward of a class that the data has is held out."""
+    for name, count, here in zip(classes.names, all_counts.tolist(), held_out.tolist(), strict=True):
+        if count and not here:
+            warnings.warn(
+                f"none of the {count:,} rewards of {name} is held out: whether they are predicted is unknown; give "
+                "more trajectories or a larger validation share",
+                RewardBalanceWarning,
+                stacklevel=_caller(),
+            )
+
+
+def warn_of(report: FitReport, trajectories: int) -> None:
+    """Warn where a fit gives no reason to call its attention credit."""
+    if report.verdict == "past not needed":
+        why = (
+            "every reward is the same"
+            if len(report.classes) == 1
+            else "the current observation and action predict rewards as well as the whole past does"
+        )
+        warnings.warn(
+            f"past not needed: {why}, so there is no credit to assign. If it should be needed, hide "
+            "what gives rewards away (secret_rl.views crops, masks or drops parts of observations), and use data that "
+            "holds failures as well as successes",
+            PastNotNeededWarning,
+            stacklevel=_caller(),
+        )
+    elif report.verdict == "not learned":
+        pooled = report.pooled_gain
+        seen = f", though even a pooled past removes {pooled.share:.0%}" if pooled and pooled.sure else ""
+        warnings.warn(
+            f"not learned: the present leaves about {report.uncertain:,.0f} rewards of {trajectories:,} trajectories "
+            f"open, and the model's past removes {report.history_gain:.0%} of that{seen}: its attention is not credit. "
+            "Give more updates (steps=...), or more trajectories: tasks of which a few hundred rewards are open "
+            "have been learned from 2,500 trajectories",
+            NotLearnedWarning,
+            stacklevel=_caller(),
+        )
+
+
+def _caller() -> int:
+    """The stack level of the line that called this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("secret_rl.credit"):
+        level, frame = level + 1, frame.f_back
+    return level

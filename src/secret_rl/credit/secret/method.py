@@ -1,0 +1,382 @@
+"""``Secret``: credit learned offline from trajectories, read out from attention."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from secret_rl.credit.base import (
+    Attributions,
+    NotFittedError,
+    Specs,
+    check_specs,
+    read_model,
+    register_method,
+    specs_of,
+    write_model,
+)
+from secret_rl.credit.report import Confusion, FitReport, RewardClasses
+from secret_rl.credit.secret.checkpoint import Checkpoint
+from secret_rl.credit.secret.fit import Estimate, Fitting, choose_device, example_rows, fingerprint
+from secret_rl.credit.secret.memoryless import Memoryless
+from secret_rl.credit.secret.model import RewardPredictor
+from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
+from secret_rl.credit.secret.readout import AttentionInspector, Queries, attribute, source_queries, step_credit
+from secret_rl.credit.secret.tokens import Tokens
+from secret_rl.credit.secret.training import evaluate
+from secret_rl.encoders import check_spec, with_levels
+from secret_rl.files import whole_number
+from secret_rl.progress import progress_bar
+
+if TYPE_CHECKING:
+    from secret_rl.trajectories import Trajectories
+
+_QUERIES, _MEMORYLESS = "queries.", "memoryless."  # prefixes of the tensors that do not belong to the model
+_ADAPT_VALIDATIONS = 6
+
+
+@register_method("secret")
+class Secret:
+    """Learns which past steps earn rewards, and says so of other trajectories.
+
+    >>> import secret_rl as srl
+    >>> data = srl.collect("secret_rl/Triggers-v0", 200, env_options={"triggers": 0, "size": 3}, success_share=0.5)
+    >>> secret = srl.Secret(seed=0, steps=20, units=16, validation=0.2)
+
+    Args:
+        seed: Decides everything random.
+        device: "cpu", "cuda", "mps", or "auto".
+        others: The fields of ``ModelOptions`` and ``TrainingOptions``, described there.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        device: str = "auto",
+        units: int = ModelOptions.units,
+        filters: tuple[int, ...] = ModelOptions.filters,
+        dropout_dense: float = ModelOptions.dropout_dense,
+        dropout_block: float = ModelOptions.dropout_block,
+        dropout_steps: float = ModelOptions.dropout_steps,
+        value_gain: float = ModelOptions.value_gain,
+        transitions: bool = ModelOptions.transitions,
+        weights: str = TrainingOptions.weights,
+        steps: int | None = TrainingOptions.steps,
+        batch_size: int = TrainingOptions.batch_size,
+        learning_rate: float = TrainingOptions.learning_rate,
+        warmup: int = TrainingOptions.warmup,
+        weight_decay: float = TrainingOptions.weight_decay,
+        validation: float = TrainingOptions.validation,
+        evaluate_every: int = TrainingOptions.evaluate_every,
+        patience: int = TrainingOptions.patience,
+        attention_penalty: float = TrainingOptions.attention_penalty,
+        recolour: bool = TrainingOptions.recolour,
+        compile: bool = TrainingOptions.compile,
+    ) -> None:
+        given = dict(locals())
+        self.model_options = ModelOptions(**{f.name: given[f.name] for f in fields(ModelOptions)})
+        self.training_options = TrainingOptions(**{f.name: given[f.name] for f in fields(TrainingOptions)})
+        self.seed = seed
+        self.device = choose_device(device)
+        self.model: RewardPredictor | None = None
+        self.memoryless: Memoryless | None = None
+        """Predicts rewards from the present step alone."""
+        self.report: FitReport | None = None
+        self.queries: Queries | None = None
+        """What rewards of the source attend to; None if none of the positive ones is predicted."""
+        self._specs: Specs | None = None
+        self._checkpoint: Checkpoint | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The seed and all options."""
+        return {"seed": self.seed, **asdict(self.model_options), **asdict(self.training_options)}
+
+    @property
+    def transitions(self) -> bool:
+        """Whether ``step_credit`` needs next observations."""
+        return self.model_options.transitions
+
+    def fit(
+        self,
+        data: "Trajectories",
+        *,
+        weights: NDArray[Any] | None = None,
+        reward: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+        checkpoint: str | Path | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """Learn from trajectories; ``report`` says how that went, in short with ``report.verdict``.
+
+        On one machine, with the same number of threads (``torch.set_num_threads``), the same data and seed give the
+        same weights, to the bit; another number of threads adds numbers up in another order, and results differ in
+        their last digits.
+
+        Args:
+            data: Source trajectories.
+            weights: (steps,) of the steps in the loss, instead of what the option ``weights`` says.
+            reward: Makes other rewards of the array of all rewards, to learn credit for those.
+            checkpoint: A folder: an interrupted fit resumes from it when called again. It is kept until ``save`` has
+                written the result.
+            progress: Show a progress bar; by default if the terminal is interactive.
+        """
+        if reward is not None:
+            data = data.with_rewards(reward)
+        if weights is not None:
+            weights = _checked_weights(weights, data.steps)
+        specs = _encoded_specs(data)
+        options = self.model_options, self.training_options
+        mark = {} if checkpoint is None else fingerprint(data, *options, self.seed, weights)
+        kept = Checkpoint(None if checkpoint is None else Path(checkpoint), mark)
+        with closing(kept), progress_bar(progress, "updates") as tick, _tf32(self.device):
+            fitting = Fitting(data, specs, *options, self.seed, self.device, kept, tick, weights)
+            self._take(fitting.run(), specs)
+        self._checkpoint = kept
+        return self.store_reward_queries(data)
+
+    def estimate(self, data: "Trajectories") -> Estimate:
+        """What ``fit`` will take at most, from a few updates on the longest trajectories."""
+        options = self.model_options, self.training_options
+        return Fitting(
+            data, _encoded_specs(data), *options, self.seed, self.device, Checkpoint(None, {}), lambda *_: None
+        ).estimate()
+
+    def _take(self, fitted: tuple[RewardPredictor, Memoryless, FitReport], specs: Specs) -> None:
+        """Keep the result of a fit."""
+        model, memoryless, self.report = fitted
+        self.model, self.memoryless, self._specs = model.to(self.device).eval(), memoryless.to(self.device), specs
+
+    def adapted(
+        self,
+        data: "Trajectories",
+        *,
+        steps: int,
+        learning_rate: float | None,
+        batch_size: int,
+        recolour: bool | None,
+        seed: int | None,
+        progress: bool | None,
+    ) -> "Secret":
+        """A copy, trained further on target trajectories: see ``secret_rl.adapt``."""
+        model, before = self.fitted_for(data), self.training_options
+        options = replace(
+            before,
+            steps=steps,
+            batch_size=batch_size,
+            learning_rate=before.learning_rate if learning_rate is None else learning_rate,
+            warmup=steps // 10,
+            evaluate_every=max(1, steps // _ADAPT_VALIDATIONS),
+            recolour=before.recolour if recolour is None else recolour,
+        )
+        adapted = Secret(
+            seed=self.seed if seed is None else seed,
+            device=str(self.device),
+            **asdict(self.model_options),
+            **asdict(options),
+        )
+        with progress_bar(progress, "updates") as tick:
+            fitting = Fitting(
+                data, self.specs, self.model_options, options, adapted.seed, adapted.device, Checkpoint(None, {}), tick,
+                initial=model.state_dict(), classes=self.reward_classes,
+            )  # fmt: skip
+            adapted._take(fitting.run(), self.specs)
+        return adapted.store_reward_queries(data)
+
+    def store_reward_queries(self, data: "Trajectories") -> Self:
+        """Keep what the positive rewards of some trajectories attend to, for ``step_credit``; ``fit`` does so."""
+        model = self.fitted_for(data)
+        self.queries = source_queries(model, self.reward_classes, data, self.device, self.seed)
+        return self
+
+    @property
+    def reward_classes(self) -> RewardClasses:
+        """The classes of reward that it predicts."""
+        if self.report is None:
+            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
+        return self.report.classes
+
+    def step_credit(self, observations: Any, actions: Any, next_observations: Any = None) -> NDArray[np.float64]:
+        """(steps,) what share of a reward of the source each (observation, action) pair would earn, from 0 to 1.
+
+        No trajectory and no reward of the target is needed. ``observations`` and ``actions`` hold one row per step;
+        so do ``next_observations``, which a model with ``transitions=True`` needs.
+        """
+        if self.model_options.transitions and next_observations is None:
+            raise ValueError("the model reads transitions: give next_observations, too")
+        return step_credit(*self._scorer(), observations, actions, next_observations, self.device)
+
+    def check_spaces(self, observation_space: Any, action_space: Any) -> None:
+        """An error where steps of these spaces cannot be scored: it was fitted on others, or lacks reward queries."""
+        self._scorer()
+        check_specs(self.specs, specs_of(observation_space, action_space))
+
+    def _scorer(self) -> tuple[RewardPredictor, Queries]:
+        """The model, and what rewards of the source attend to."""
+        if self.model is None:
+            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
+        if self.queries is None:
+            raise NotFittedError(
+                "the model has predicted no positive reward correctly, so what rewards attend to is not known: call "
+                "store_reward_queries(trajectories) with some that hold positive rewards"
+            )
+        return self.model, self.queries
+
+    def attribute(
+        self,
+        data: "Trajectories",
+        *,
+        rewards: str = "all",
+        tolerance: int = 0,
+        decided: bool = False,
+        readout: str = "attention",
+        progress: bool | None = None,
+    ) -> Attributions:
+        """Who earned each reward that is predicted correctly.
+
+        Another number of threads than before changes the last digits.
+
+        Args:
+            data: Trajectories of the source or of a target.
+            rewards: "positive", "negative" or "all", which takes rewards of 0, too.
+            tolerance: A prediction counts as correct within so many steps of the reward (5 in the paper's DMLab
+                setting).
+            decided: Also attribute rewards that the present decides: of these, attention is not credit.
+            readout: What credit is: "attention", "attention x value" (times the norm of what was attended to), or
+                "leave-one-out" (how much less likely the reward is without the step).
+            progress: Show a progress bar; by default if the terminal is interactive.
+        """
+        model = self.fitted_for(data)
+        assert self.memoryless is not None
+        with progress_bar(progress, "rewards") as tick:
+            return attribute(
+                model, self.memoryless, self.reward_classes, data, self.device,
+                rewards=rewards, tolerance=tolerance, tick=tick, decided=decided, readout=readout,
+            )  # fmt: skip
+
+    def inspector(self, data: "Trajectories") -> AttentionInspector:
+        """Predictions and attention of any step, one episode at a time."""
+        return AttentionInspector(self.fitted_for(data), self.reward_classes, data, self.device)
+
+    def evaluate(self, data: "Trajectories") -> Confusion:
+        """How well the classes of rewards are predicted."""
+        model = self.fitted_for(data)
+        return evaluate(model, Tokens.of(data, self.reward_classes), np.arange(len(data)), self.device).confusion
+
+    def save(self, path: str | Path) -> Path:
+        """Write one safetensors file: weights, and everything else as JSON in its header."""
+        if self.model is None or self.report is None or self._specs is None:
+            raise NotFittedError("there is nothing to save yet: call fit first")
+        about = {
+            "observation_space": self._specs[0],
+            "action_space": self._specs[1],
+            "model": asdict(self.model_options),
+            "training": asdict(self.training_options),
+            "seed": self.seed,
+            "report": self.report.to_json(),
+        }
+        tensors = dict(self.model.state_dict())
+        assert self.memoryless is not None
+        tensors |= {f"{_MEMORYLESS}{name}": value for name, value in self.memoryless.state_dict().items()}
+        if self.queries is not None:
+            tensors |= {f"{_QUERIES}{name}": value for name, value in self.queries._asdict().items()}
+        arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
+        write_model(path, self.name, about, arrays)
+        if self._checkpoint is not None:  # now that the result is safe
+            self._checkpoint.discard()
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "auto") -> Self:
+        """Read a model; nothing in the file is run."""
+
+        def build(about: dict[str, Any], arrays: dict[str, Any]) -> Any:
+            options = {**about["model"], **about["training"]}
+            options = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
+            secret = cls(seed=whole_number(about["seed"], -(2**63), 2**64), device=device, **options)
+            secret._specs = (about["observation_space"], about["action_space"])
+            secret.report = FitReport.from_json(about["report"])
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            queries, memoryless_tensors = (_popped(tensors, prefix) for prefix in (_QUERIES, _MEMORYLESS))
+            shape = *secret.specs, len(secret.reward_classes), secret.model_options
+            with torch.device("meta"):  # takes no memory, whatever sizes a file claims
+                for spec in secret.specs:
+                    check_spec(spec)
+                model, memoryless = RewardPredictor(*shape), Memoryless(*shape)
+            _load(model, tensors)
+            _load(memoryless, memoryless_tensors)
+            secret.model, secret.memoryless = model.to(secret.device).eval(), memoryless.to(secret.device)
+            if queries:
+                secret.queries = Queries(**{name: value.to(secret.device) for name, value in queries.items()})
+                secret.queries.check(secret.model_options.units)
+            return secret
+
+        loaded: Self = read_model(path, cls.name, build)
+        return loaded
+
+    @property
+    def specs(self) -> Specs:
+        """The spaces of observations and actions it was fitted on, as JSON values."""
+        if self._specs is None:
+            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
+        return self._specs
+
+    def fitted_for(self, data: "Trajectories") -> RewardPredictor:
+        """The model, if it is fitted and reads such trajectories; else an error."""
+        if self.model is None:
+            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
+        check_specs(self.specs, specs_of(data.observation_space, data.action_space))
+        if not len(data):
+            raise ValueError("no trajectories were given")
+        return self.model
+
+
+def _encoded_specs(data: "Trajectories") -> Specs:
+    """The spaces, with what the data say of them."""
+    observations, actions = specs_of(data.observation_space, data.action_space)
+    return with_levels(observations, example_rows(data)), actions
+
+
+def _popped(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, taken out."""
+    return {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
+
+
+def _load(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Give a model its weights; ValueError unless they are what it needs."""
+    expected = {name: (tuple(value.shape), value.dtype) for name, value in model.state_dict().items()}
+    found = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
+    wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    if wrong:
+        name = wrong[0]
+        raise ValueError(f"it does not describe its own weights: {name} is {found.get(name)}, not {expected.get(name)}")
+    model.load_state_dict(tensors, assign=True)
+
+
+def _checked_weights(weights: NDArray[Any], steps: int) -> NDArray[np.float32]:
+    weights = np.asarray(weights, np.float32)
+    if weights.shape != (steps,):
+        raise ValueError(f"weights of shape {weights.shape}, expected one for each of the {steps:,} steps")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise ValueError("weights must be finite and not negative, and some of them positive")
+    return weights
+
+
+@contextmanager
+def _tf32(device: torch.device) -> Iterator[None]:
+    """TF32 products on a GPU meanwhile: the class of a reward needs no more."""
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,323 @@
+"""Credit read out of a fitted model: of rewards, of single steps as they happen, and of any step for inspection."""
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from secret_rl.credit.base import REWARD_KINDS, Attributions
+from secret_rl.credit.report import RewardClasses
+from secret_rl.credit.secret.memoryless import Memoryless
+from secret_rl.credit.secret.model import Dropout, RewardPredictor, over_steps
+from secret_rl.credit.secret.tokens import Rows, Tokens
+from secret_rl.encoders import arrays_of, as_tensor, map_nest
+from secret_rl.progress import Tick
+
+if TYPE_CHECKING:
+    from secret_rl.trajectories import Trajectories
+
+READOUTS = ("attention", "attention x value", "leave-one-out")
+_STEPS_AT_A_TIME = 1 << 13  # bounds memory whatever the number and length of trajectories; fits in caches
+_ROWS_AT_A_TIME = 512  # of one episode: a row holds the scores of all steps before it
+_NUMBERS_AT_A_TIME = 1 << 24
+_DECIDED = 0.98  # probability without memory from which the present decides a reward
+_QUERIES = 256
+# One step alone and among others get the same credit, to the bit: products of few rows are rounded otherwise than
+# those of many, which cutting off decimals does not hide where a number lies between two.
+_AT_LEAST, _DECIMALS = 8, 6
+
+
+@torch.no_grad()
+def attribute(
+    model: RewardPredictor,
+    memoryless: Memoryless,
+    classes: RewardClasses,
+    data: "Trajectories",
+    device: torch.device,
+    rewards: str = "all",
+    tolerance: int = 0,
+    tick: Tick = lambda *_: None,
+    decided: bool = False,
+    readout: str = "attention",
+) -> Attributions:
+    """Credit for rewards that are predicted correctly. Only their rows are computed.
+
+    Rewards that the present decides are left out, unless ``decided``.
+    """
+    if rewards not in REWARD_KINDS:
+        raise ValueError(f"rewards must be one of {sorted(REWARD_KINDS)}, got {rewards!r}")
+    if readout not in READOUTS:
+        raise ValueError(f"readout must be one of {', '.join(READOUTS)}, got {readout!r}")
+    if tolerance < 0:
+        raise ValueError(f"tolerance must not be negative, got {tolerance}")
+    model.eval()
+    tokens = Tokens.of(data, classes)
+    table = _encode_table(model, tokens, device)
+    wanted = np.isin(np.sign(np.asarray(data.rewards)), REWARD_KINDS[rewards])
+    wanted[tokens.offsets[:-1]] = False  # a first step has no past
+    if not decided:
+        said = memoryless.probabilities(tokens, np.full(len(tokens), -1), device)
+        wanted &= said[np.arange(len(said)), tokens.classes] < _DECIDED
+    steps = np.flatnonzero(wanted)
+    episodes = np.searchsorted(tokens.offsets, steps, side="right") - 1
+    parts: list[tuple[Any, ...]] = []
+    for first, last in _blocks(episodes, tokens.lengths):
+        part = slice(first, last)
+        parts.append(_rows(model, tokens, table, steps[part], episodes[part], tolerance, readout, device))
+        tick("", last, len(steps))
+    joined = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else _nothing()
+    episode, step, predicted_at, sizes, evidence, weights = joined
+    if not np.isfinite(weights).all():
+        raise ValueError("the model's attention is not finite: its weights are damaged or too large; fit it again")
+    return Attributions(
+        episode=episode,
+        step=step,
+        predicted_at=predicted_at,
+        reward=np.asarray(data.rewards)[tokens.offsets[episode] + step].astype(np.float64),
+        evidence=evidence,
+        weights=weights,
+        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        rewards_seen=len(steps),
+        lengths=tokens.lengths,
+    )
+
+
+def _blocks(episodes: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Runs of rewards, whole episodes each, whose episodes fit in memory together."""
+    first = 0
+    while first < len(episodes):
+        longest, count, last = 0, 0, first
+        previous = -1
+        while last < len(episodes):
+            if episodes[last] != previous:
+                grown = max(longest, int(lengths[episodes[last]]))
+                if count and grown * (count + 1) > _STEPS_AT_A_TIME:
+                    break
+                longest, count, previous = grown, count + 1, int(episodes[last])
+            last += 1
+        yield first, last
+        first = last
+
+
+def _encode_table(model: RewardPredictor, tokens: Tokens, device: torch.device) -> Tensor | None:
+    """All distinct tokens encoded once, if there is a table."""
+    if tokens.ids is None:
+        return None
+    parts = [slice(first, first + _STEPS_AT_A_TIME) for first in range(0, len(tokens.first), _STEPS_AT_A_TIME)]
+    return torch.cat([model.prepare(model.encode(tokens.table(device, part), Dropout(None))) for part in parts])
+
+
+def _rows(
+    model: RewardPredictor,
+    tokens: Tokens,
+    table: Tensor | None,
+    wanted: NDArray[np.int64],
+    episodes: NDArray[np.int64],
+    tolerance: int,
+    readout: str,
+    device: torch.device,
+) -> tuple[Any, ...]:
+    """(episode, step, predicted_at, row size, evidence, weights) of the correctly predicted among some rewards."""
+    distinct, local = np.unique(episodes, return_inverse=True)
+    lengths = tokens.lengths[distinct]
+    steps = wanted - tokens.offsets[episodes]
+    # (episode, slot) layout of the rewards, and around each the steps at which a prediction counts
+    slot = np.arange(len(wanted)) - np.searchsorted(local, local)
+    slots = int(slot.max()) + 1
+    shifts = np.array(sorted(range(-tolerance, tolerance + 1), key=lambda d: (abs(d), d)))  # nearest first
+    times = np.zeros((len(distinct), slots, len(shifts)), np.int64)
+    times[local, slot] = np.clip(steps[:, None] + shifts, 0, lengths[local][:, None] - 1)
+    index, encoded = _index(model, tokens, table, distinct, device)
+    asked = torch.from_numpy(times.reshape(len(distinct), -1)).to(device)
+    prediction, row_x, value = model.predict_rows(encoded, index, asked)
+    predicted = prediction.logits.argmax(-1).cpu().numpy().reshape(times.shape)
+    correct = predicted[local, slot] == tokens.classes[wanted][:, None]  # (rewards, shifts)
+    hits = np.flatnonzero(correct.any(1))
+    shift = correct[hits].argmax(1)
+    at = times[local[hits], slot[hits], shift]
+    where = torch.from_numpy(local[hits]).to(device), torch.from_numpy(slot[hits] * len(shifts) + shift).to(device)
+    classes = torch.from_numpy(tokens.classes[wanted[hits]].astype(np.int64)).to(device)[:, None]
+    row_x, scores = row_x[where], prediction.scores[where]
+    with_past, alone = (
+        logits.log_softmax(-1).gather(1, classes)[:, 0]
+        for logits in (prediction.logits[where], model.predict_alone(row_x))
+    )
+    rows = over_steps(scores)
+    if readout != "attention":
+        rows = _other_readout(model, readout, row_x, prediction.weights[where], value, where[0], classes[:, 0], rows)
+    sizes = at + 1
+    weights = rows.cpu().numpy()[np.arange(rows.shape[1]) < sizes[:, None]]
+    return episodes[hits], steps[hits], at, sizes, (with_past - alone).cpu().numpy(), weights
+
+
+def _other_readout(
+    model: RewardPredictor,
+    readout: str,
+    row_x: Tensor,
+    weights: Tensor,
+    value: Tensor,
+    episode: Tensor,
+    classes: Tensor,
+    attention: Tensor,
+) -> Tensor:
+    """(rows, key) credit that is not attention alone; a row for which it is 0 everywhere keeps its attention."""
+    if readout == "attention x value":
+        credit = weights[:, 1:] * value.norm(dim=-1)[episode]
+    else:
+        size = max(1, _NUMBERS_AT_A_TIME // (value.shape[1] * value.shape[2]))
+        parts = [
+            model.leave_one_out(row_x[part], weights[part], value[episode[part]], classes[part])
+            for part in torch.arange(len(row_x), device=row_x.device).split(size)
+        ]
+        credit = torch.cat([*parts, attention[:0]]).clamp(min=0)
+    credit = credit * (attention > 0)
+    total = credit.sum(1, keepdim=True)
+    return torch.where(total > 0, credit / total.clamp(min=1e-30), attention)
+
+
+def _index(
+    model: RewardPredictor, tokens: Tokens, table: Tensor | None, episodes: NDArray[np.int64], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    if table is None or tokens.ids is None:
+        batch = tokens.batch(episodes, device)
+        return batch.index, model.prepare(model.encode(batch.rows, Dropout(None)))
+    lengths = tokens.lengths[episodes]
+    times = np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
+    ids = tokens.ids[tokens.offsets[episodes][:, None] + times]
+    return torch.from_numpy(ids.astype(np.int64)).to(device), table
+
+
+def _nothing() -> list[NDArray[Any]]:
+    return [*(np.zeros(0, np.int64) for _ in range(4)), np.zeros(0, np.float32), np.zeros(0, np.float32)]
+
+
+class Queries(NamedTuple):
+    """What positive rewards of the source attend to, for the credit of steps as they happen.
+
+    A reward is not there yet when the step that will earn it is taken. But queries q of rewards are known from the
+    source, and so are the logarithms log Z of what their attention was normalised with. A new step with key k would get
+    the share exp(<q, k> / sqrt(d) + b - log Z) of such a reward. Its distance is taken to be that of the steps which
+    the query attended to in the source, whose mean bias is b: the credit depends on the step alone and costs the same
+    whatever came before.
+    """
+
+    vectors: Tensor
+    """(queries, units)"""
+    biases: Tensor
+    """(queries,) what its place adds to the score of a step, less the log-normaliser."""
+
+    def check(self, units: int) -> None:
+        """An error where they do not fit a model of so many units."""
+        shapes = tuple(self.vectors.shape), tuple(self.biases.shape)
+        floats = self.vectors.dtype == self.biases.dtype == torch.float32
+        if not (floats and len(self.biases.shape) == 1 and len(self.biases) and shapes[0] == (*shapes[1], units)):
+            raise ValueError(f"queries of shapes {shapes} do not fit {units} units")
+
+
+@torch.no_grad()
+def source_queries(
+    model: RewardPredictor, classes: RewardClasses, data: "Trajectories", device: torch.device, seed: int
+) -> Queries | None:
+    """The queries of some positive rewards that are predicted correctly; None if there are none."""
+    model.eval()
+    tokens = Tokens.of(data, classes)
+    rewarded = np.flatnonzero(np.asarray(data.rewards) > 0)
+    order = np.random.default_rng(seed).permutation(rewarded)
+    episodes = np.searchsorted(tokens.offsets, order, side="right") - 1
+    at_a_time = max(1, _STEPS_AT_A_TIME // int(tokens.lengths.max()))
+    found: list[Queries] = []
+    for first in range(0, len(order), at_a_time):
+        part = slice(first, first + at_a_time)
+        found.append(_queries_of(model, tokens, episodes[part], order[part] - tokens.offsets[episodes[part]], device))
+        if sum(len(queries.biases) for queries in found) >= _QUERIES:
+            break
+    joined = [torch.cat(column)[:_QUERIES] for column in zip(*found, strict=True)]
+    return Queries(*joined) if joined and len(joined[0]) else None
+
+
+def _queries_of(
+    model: RewardPredictor,
+    tokens: Tokens,
+    episodes: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    device: torch.device,
+) -> Queries:
+    """Of the rewards at these steps (one per episode given), those predicted correctly."""
+    batch = tokens.batch(episodes, device)
+    encoded = model.prepare(model.encode(batch.rows, Dropout(None)))
+    times = torch.from_numpy(steps).to(device)[:, None]
+    prediction, row_x, _ = model.predict_rows(encoded, batch.index, times)
+    wanted = batch.classes.gather(1, times)[:, 0]
+    # a first step has no past
+    kept = (prediction.logits[:, 0].argmax(-1) == wanted) & (times[:, 0] > 0)
+    query_weight = model.projections.weight[: model.options.units]
+    vectors = nn.functional.linear(row_x[:, 0], query_weight)[kept]
+    attention = prediction.attention[kept, 0]  # (queries, time)
+    distance = times[kept] - torch.arange(attention.shape[1], device=device)
+    normalisers = prediction.scores[kept, 0, 1:].logsumexp(-1)
+    return Queries(vectors, (attention * model.bias(distance)).sum(-1) - normalisers)
+
+
+@torch.no_grad()
+def step_credit(
+    model: RewardPredictor,
+    queries: Queries,
+    observations: Any,
+    actions: Any,
+    next_observations: Any,
+    device: torch.device,
+) -> NDArray[np.float64]:
+    """(steps,) the mean share of a reward that each (observation, action) pair would earn, from 0 to 1.
+
+    ``next_observations`` are needed where steps are transitions.
+    """
+    model.eval()
+    count = len(arrays_of(actions)[0])
+    _, key_weight, _ = model.projections.weight.chunk(3)
+    projected = key_weight.T @ queries.vectors.T / math.sqrt(model.options.units)  # (units, queries)
+    credit = np.empty(count)
+    for first in range(0, count, _STEPS_AT_A_TIME):
+        part = np.arange(first, min(first + _STEPS_AT_A_TIME, count))
+        padded = np.resize(part, max(len(part), _AT_LEAST))  # the same rows again
+        seen, done, then = (
+            None if nest is None else map_nest(lambda array: as_tensor(np.asarray(array)[padded]).to(device), nest)  # noqa: B023
+            for nest in (observations, actions, next_observations if model.options.transitions else None)
+        )
+        rows = Rows(seen, done, torch.zeros(len(padded), device=device))
+        scores = model.encode_steps(rows, then) @ projected + queries.biases
+        credit[part] = scores.clamp(max=0).exp().mean(1).cpu().numpy()[: len(part)]
+    return np.round(credit, _DECIMALS)
+
+
+class AttentionInspector:
+    """Predictions and attention of a fitted model, one episode at a time."""
+
+    def __init__(
+        self, model: RewardPredictor, classes: RewardClasses, data: "Trajectories", device: torch.device
+    ) -> None:
+        self._model, self._device = model.eval(), device
+        self._tokens = Tokens.of(data, classes)
+
+    def probabilities(self, episode: int) -> NDArray[np.float32]:
+        """(steps, class) how likely the reward of each step is of each class of the model."""
+        return self._read(episode, np.arange(int(self._tokens.lengths[episode])))[0]
+
+    def attention(self, episode: int, steps: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(rows, all steps) attention of some steps of an episode to the steps before them; rows sum to 1."""
+        return self._read(episode, np.asarray(steps, np.int64))[1]
+
+    @torch.no_grad()
+    def _read(self, episode: int, steps: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        batch = self._tokens.batch(np.array([episode]), self._device)
+        encoded = self._model.prepare(self._model.encode(batch.rows, Dropout(None)))
+        said, seen = [], []
+        for first in range(0, len(steps), _ROWS_AT_A_TIME):
+            times = torch.from_numpy(steps[None, first : first + _ROWS_AT_A_TIME]).to(self._device)
+            prediction, _, _ = self._model.predict_rows(encoded, batch.index, times)
+            said.append(prediction.logits[0].softmax(-1).cpu().numpy())
+            seen.append(prediction.attention[0].cpu().numpy())
+        return np.concatenate(said), np.concatenate(seen)

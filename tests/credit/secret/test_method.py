@@ -1,0 +1,255 @@
+"""``Secret``: options checked, models saved whole, other files and other data refused."""
+
+import resource
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tests.sealing import change_arrays
+
+from secret_rl.credit import Secret
+from secret_rl.files import FileFormatError
+from secret_rl.trajectories import Trajectories
+
+TINY = {"units": 16, "steps": 4, "evaluate_every": 2, "batch_size": 16, "device": "cpu"}
+
+
+@pytest.fixture
+def saved(learned, tmp_path):
+    return learned.save(tmp_path / "model.safetensors")
+
+
+def unreadable(reason=""):
+    """The error of a model file, its reason included."""
+    message = rf"(?s)\.safetensors cannot be read as 'secret-rl credit model': .*{reason}.*; restore it or fit again"
+    return pytest.raises(FileFormatError, match=message)
+
+
+def test_a_saved_model_comes_back_to_the_bit(learned, saved, cues):
+    again = Secret.load(saved, device="cpu")
+    mine, theirs = learned.model.state_dict(), again.model.state_dict()
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    assert again.model_options == learned.model_options
+    assert again.training_options == learned.training_options
+    assert again.seed == learned.seed
+    assert again.report.to_json() == learned.report.to_json()
+    mine, theirs = learned.memoryless.state_dict(), again.memoryless.state_dict()
+    assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+    data = cues(40, seed=3)
+    one, other = learned.attribute(data), again.attribute(data)
+    for name in ("episode", "step", "predicted_at", "reward", "evidence", "weights", "offsets"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    np.testing.assert_array_equal(learned.evaluate(data).counts, again.evaluate(data).counts)
+    resaved = again.save(saved.with_name("again.safetensors"))
+    assert resaved.read_bytes() == saved.read_bytes()
+    assert sorted(p.name for p in saved.parent.iterdir()) == ["again.safetensors", "model.safetensors"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.usefixtures("quick")
+def test_options_of_every_kind_come_back(tmp_path, cues):
+    options = {**TINY, "weights": "paper", "filters": (2, 3), "dropout_steps": 0.25, "warmup": 0, "transitions": True}
+    secret = Secret(**options, seed=7).fit(cues(20))
+    again = Secret.load(secret.save(tmp_path / "m"), device="cpu")
+    assert (again.model_options, again.training_options) == (secret.model_options, secret.training_options)
+    assert again.seed == 7 and again.reward_classes == secret.reward_classes
+
+
+BOX = {"type": "Box", "low": 0, "high": 1, "dtype": "uint8"}
+HUGE = {
+    "units": lambda about: about["model"].update(units=10**6),
+    "far more units": lambda about: about["model"].update(units=2**62),
+    "filters": lambda about: about["model"].update(filters=[1] * 100_000),
+    "symbols": lambda about: about["observation_space"].update(n=2**31 - 1),
+    "actions": lambda about: about["action_space"].update(n=2**31 - 1),
+    "picture": lambda about: about.update(observation_space={**BOX, "shape": [1 << 15, 1 << 15]}),
+    "picture of filters": lambda about: (
+        about.update(observation_space={**BOX, "shape": [1 << 15, 1 << 15]}),
+        about["model"].update(filters=[10**9] * 16),
+    ),
+    "vector": lambda about: about.update(action_space={**BOX, "shape": [1 << 15, 1 << 15]}),
+    "kinds of things": lambda about: about.update(observation_space={**BOX, "shape": [3, 3, 9], "levels": 2**31 - 1}),
+    "channels of kinds": lambda about: about.update(
+        observation_space={**BOX, "shape": [3, 3, 2**31 - 1], "levels": 4}
+    ),
+    "classes": lambda about: about["report"].update(
+        classes={"values": list(range(100_000)), "edges": list(range(99_999))}
+    ),
+    "choices": lambda about: about.update(observation_space=choices([2] * 100_000)),
+    "choices of actions": lambda about: about.update(action_space=choices([2] * 100_000)),
+    "large choices": lambda about: about.update(action_space=choices([2**31 - 1] * 3)),
+    "switches": lambda about: about.update(action_space={"type": "MultiBinary", "n": [2**31 - 1] * 3}),
+    "many spaces": lambda about: about.update(observation_space=tuple_of([choices([2])] * 20_000)),
+    "deep spaces": lambda about: about.update(observation_space=nested(300)),
+    "deep spaces of actions": lambda about: about.update(action_space=nested(300)),
+    "seed": lambda about: about.update(seed=10**4000),
+}  # fmt: skip
+
+
+def choices(sizes):
+    return {"type": "MultiDiscrete", "nvec": sizes, "start": [0] * len(sizes), "dtype": "int64"}
+
+
+def tuple_of(parts):
+    return {"type": "Tuple", "spaces": parts}
+
+
+def nested(depth):
+    space = choices([2])
+    for _ in range(depth):
+        space = tuple_of([space])
+    return space
+
+
+@pytest.mark.parametrize("size", HUGE)
+def test_small_files_that_ask_for_huge_models_are_refused_in_little_memory(saved, size):
+    Secret.load(saved, device="cpu")  # imports what it needs
+    change_arrays(saved, lambda about, arrays: HUGE[size](about))
+    assert saved.stat().st_size < 4 << 20
+    resident, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    tracemalloc.start()
+    try:
+        with unreadable():
+            Secret.load(saved, device="cpu")
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - started < 5
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident) << 10  # tensors, too
+    assert grown < 64 << 20
+
+
+def without(prefix):
+    return lambda about, arrays: [arrays.pop(name) for name in list(arrays) if name.startswith(prefix)]
+
+
+def arrays_with(name, *shape, dtype=np.float32):
+    return lambda about, arrays: arrays.update({name: np.zeros(shape, dtype)})
+
+
+FOUR = {"values": [-1.0, 0.0, 1.0, 2.0], "edges": [-0.5, 0.5, 1.5]}
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda about, _: about["model"].update(units=64), "it does not describe its own weights: "),
+        (
+            lambda about, _: about["observation_space"].update(n=9),
+            r"its own weights: encoder.observation_encoder.1.weight is \(\(4, 32\), .*, not \(\(9, 32\), ",
+        ),
+        (lambda about, _: about.update(observation_space={"type": "Nonsense"}), "KeyError: 'Nonsense'"),
+        (lambda about, _: about["model"].update(layers=7), "TypeError: .*unexpected keyword argument 'layers'"),
+        (lambda about, _: about["training"].update(validation=2), "validation must lie between 0 and 1, got 2"),
+        (lambda about, _: about.pop("report"), "KeyError: 'report'"),
+        (lambda about, _: about.pop("seed"), "KeyError: 'seed'"),
+        (lambda about, _: about.update(model=[1, 2]), "TypeError: 'list' object is not a mapping"),
+        (lambda about, _: about["report"].update(verdict="splendid"), "the verdict is 'splendid'"),
+        (lambda about, _: about["report"]["classes"]["values"].reverse(), "values and edges .* must rise"),
+        (lambda about, _: about["report"].update(classes=FOUR), "it has 4 classes of reward, but not as many numbers"),
+        (without("memoryless.models.1"), "its own weights: models.1.encoder.* is None, not "),
+        (without("memoryless."), "its own weights: models.0.encoder.* is None, not "),
+        (without("head.bias"), "its own weights: head.bias is None, not "),
+        (arrays_with("second_head.bias", 3), "its own weights: second_head.bias is .*, not None"),
+        (arrays_with("head.bias", 4), r"head.bias is \(\(4,\), torch.float32\), not \(\(3,\), torch.float32\)"),
+        (arrays_with("head.bias", 3, dtype=np.float64), r"head.bias is \(\(3,\), torch.float64\), not "),
+        (without("queries.vectors"), "TypeError: .*vectors"),
+        (arrays_with("queries.colours", 3), "TypeError: .*colours"),
+        (arrays_with("queries.vectors", 200, 7), "shapes .*200, 7.* do not fit 32"),
+        (arrays_with("queries.biases", 3), r"shapes .*\(3,\)\) do not fit 32 units"),
+    ],
+)
+def test_descriptions_that_do_not_match_the_weights_are_refused(saved, damage, reason):
+    change_arrays(saved, damage)
+    with unreadable(reason):
+        Secret.load(saved)
+
+
+def test_missing_files_are_named(tmp_path):
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(FileNotFoundError, match=f"{path} is not a file"):
+            Secret.load(path)
+
+
+def test_no_trajectories_are_refused(learned, cues):
+    for call in (learned.attribute, learned.evaluate):
+        with pytest.raises(ValueError, match="no trajectories were given"):
+            call(cues(3)[:0])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.usefixtures("quick")
+def test_a_refused_fit_leaves_the_model_as_it_was(cues):
+    data = cues(20)
+    secret = Secret(**TINY).fit(data)
+    before = secret.attribute(data)
+    with pytest.raises(ValueError, match="no reward"):
+        secret.fit(cues(20, kinds=(0,), doors={0: 7}))
+    after = secret.attribute(data)
+    np.testing.assert_array_equal(after.weights, before.weights)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.usefixtures("quick")
+def test_bounds_and_dtypes_of_boxes_may_differ():
+    rng = np.random.default_rng(0)
+
+    def data(high, dtype, size=2):
+        episodes = [
+            {
+                "observations": rng.uniform(0, 1, (4, size)).astype(dtype),
+                "actions": rng.integers(0, 2, 4),
+                "rewards": np.array([0.0, 1.0, 0.0, -1.0]),
+            }
+            for _ in range(12)
+        ]
+        return Trajectories.from_episodes(
+            episodes, observation_space=spaces.Box(0, high, (size,), dtype), action_space=spaces.Discrete(2)
+        )
+
+    secret = Secret(**TINY).fit(data(1, np.float64))
+    assert secret.evaluate(data(5, np.float32)).counts.sum() == 48
+    with pytest.raises(ValueError, match="fitted on observations"):
+        secret.evaluate(data(1, np.float64, size=3))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("units", 15, "even number of at least 2, got 15"),
+        ("units", 0, "even number of at least 2, got 0"),
+        ("filters", (), "filters must hold 1 to 16 positive numbers"),
+        ("filters", (4, 0), "filters must hold 1 to 16 positive numbers"),
+        ("dropout_dense", 1.0, "dropout_dense must lie in"),
+        ("dropout_block", -0.1, "dropout_block must lie in"),
+        ("dropout_steps", 2, "dropout_steps must lie in"),
+        ("value_gain", float("inf"), "value_gain must be a number, got inf"),
+        ("value_gain", "3", "value_gain must be a number, got '3'"),
+        ("steps", 0, "steps must be at least 1, got 0"),
+        ("batch_size", 0, "batch_size must be at least 1"),
+        ("evaluate_every", -5, "evaluate_every must be at least 1"),
+        ("patience", 0, "patience must be at least 1"),
+        ("warmup", -1, "warmup must not be negative"),
+        ("weight_decay", -1.0, "weight_decay must not be negative"),
+        ("attention_penalty", -1.0, "attention_penalty must not be negative"),
+        ("validation", 0, "validation must lie between 0 and 1, got 0"),
+        ("validation", 1.0, "validation must lie between 0 and 1"),
+        ("learning_rate", 0.0, "learning_rate must be positive"),
+        ("weights", "printed", "weights must be one of residual, paper, got 'printed'"),
+        ("weights", None, "weights must be one of residual, paper, got None"),
+    ],
+)
+def test_bad_values_are_refused_with_what_is_expected(option, value, message):
+    with pytest.raises(ValueError, match=message):
+        Secret(**{option: value})
+
+
+def test_a_named_device_is_used_and_auto_finds_one():
+    assert Secret(device="cpu").device == torch.device("cpu")
+    assert Secret().device.type in ("cpu", "cuda", "mps")
+    with pytest.raises(RuntimeError, match="abacus"):
+        Secret(device="abacus")
