@@ -15,6 +15,7 @@ from tests.sealing import change_arrays, change_json
 
 from secret_rl.atomic import InUseError
 from secret_rl.credit import Secret
+from secret_rl.credit.secret import by_name as by_name_module
 from secret_rl.credit.secret import fit as fitting
 from secret_rl.credit.secret import memoryless, training
 from secret_rl.credit.secret import tokens as tokens_module
@@ -96,6 +97,13 @@ def reading_ahead(patch):
     patch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
 
 
+def by_name(patch):
+    """Nothing is learned at first; by name, a little is."""
+    patch.setattr(fitting, "_LEARNED", 2.0)
+    patch.setattr(fitting, "_BY_NAME", -100.0)
+    patch.setattr(by_name_module, "_UPDATES", 3)
+
+
 def alike(patch):
     """Every reward is the same: nothing is trained."""
 
@@ -108,6 +116,7 @@ FITS = {
     "progress": ({**PLAIN, "steps": 40, "patience": 1, "learning_rate": 0.01}, progressing, None),
     "half learned": (PLAIN, half_learned, 5),
     "read ahead": (PLAIN, reading_ahead, 5),
+    "by name": (PLAIN, by_name, 9),
     "transitions": ({**PLAIN, "transitions": True}, None, 5),
     "paper": ({**PLAIN, "weights": "paper"}, None, 5),
     "diverged": ({**PLAIN, "learning_rate": 1e36}, None, 5),

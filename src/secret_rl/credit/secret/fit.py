@@ -20,6 +20,7 @@ from secret_rl.credit.report import (
     judge,
     warn_of,
 )
+from secret_rl.credit.secret.by_name import NamedPredictor, teach_encoder
 from secret_rl.credit.secret.checkpoint import Checkpoint
 from secret_rl.credit.secret.memoryless import (
     Memoryless,
@@ -47,6 +48,7 @@ _LEARNED, _MOST = 0.1, 0.9  # gains from which learning may come to rest, and ne
 _ALL = 0.97  # gain from which there is nothing left to wait for
 _LOWER = 0.02  # a loss that is lower by this share is progress
 _ALIKE = 0.02  # losses so close, relative to the guess, are alike: the later weights, whose attention is sharper, stay
+_BY_NAME = 0.1  # gain from which what was learned by name is taught to the encoder
 _COOL_AT = 0.55  # share of the updates after which the learning rate falls in any case
 _NO_DOUBT = 0.5  # gain from which no other predictor is asked
 _VALIDATED = 1_000  # held-out episodes that are evaluated while training
@@ -120,7 +122,7 @@ class Fitting:
         open_ = float(self.residual.error[self._train_rows].sum())
         model = self._new_model()
         if len(self.reward_classes) > 1 and open_ >= _NOTHING_OPEN:
-            kept, step = self._train()
+            kept, step = self._learn()
             model.load_state_dict(kept)
         else:
             kept, step = _on_cpu(model), 0
@@ -183,6 +185,44 @@ class Fitting:
             given = floored(given, self._train_rows)
         weights, draw = drawing(given, tokens.offsets)
         return tokens.weighted(weights), draw[self.train_episodes]
+
+    def _learn(self) -> tuple[dict[str, Tensor], int]:
+        """Train; once more, from a start by name, where that came to nothing and steps have names."""
+        with self.checkpoint.reading():
+            start = self.checkpoint.load("start")
+        if start is not None:
+            self.initial = start
+        kept = self._train()
+        learned = any((entry["gain"] or 0.0) >= _LEARNED for entry in self.curve)  # None where it diverged
+        if self.initial is None and not learned and self._may_start_by_name():
+            self.initial = self._start_by_name()
+            if self.initial is not None:
+                self.curve = []
+                self.checkpoint.save({}, start=self.initial)
+                kept = self._train()
+        return kept
+
+    def _may_start_by_name(self) -> bool:
+        enough = self.options.planned_steps(len(self.data)) >= _PROBE_UPDATES
+        return enough and self.options.weights == "residual" and self.tokens.ids is not None
+
+    def _start_by_name(self) -> dict[str, Tensor] | None:
+        """Weights that have learned by name what the past decides; None where that comes to nothing, too."""
+        model = self._new_model()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed % 2**63)
+            teacher = NamedPredictor(model, self.specs, len(self.tokens.first))
+        options = replace(self.options, steps=_PROBE_UPDATES, attention_penalty=0.0)
+        trainer = Trainer(teacher, self.tokens, self.train_episodes, self.draw, options, self.seed, self.device)
+        gain = 0.0
+        while trainer.step < _PROBE_UPDATES and not gain >= _MOST:
+            trainer.train(options.evaluate_every)
+            gain = self._validate(trainer)[1]
+            self.tick(f"starting by name: past removes {gain:.1%} of what is open", trainer.step, _PROBE_UPDATES)
+        if not gain >= _BY_NAME:  # NaN, too
+            return None
+        teach_encoder(model.to(self.device), teacher, self.tokens, self.seed)
+        return _on_cpu(model)
 
     def _train(self) -> tuple[dict[str, Tensor], int]:
         """Train until learning comes to rest: the weights with the best validation loss, and their update."""

@@ -50,11 +50,12 @@ class StepEncoder(nn.Module):
         # One more input marks first steps: attention knows distances only.
         self.join = nn.Linear(options.units + flat_size(action) + 1, options.units)
 
-    def forward(self, rows: Rows, dropout: "Dropout") -> tuple[Tensor, Tensor]:
-        """(tokens, units) of each pair, and of what it observes."""
+    def forward(self, rows: Rows, dropout: "Dropout", names: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(tokens, units) of each pair, and of what it observes; ``names`` (tokens, units) are added to pairs."""
         seen = dropout(self.observation_encoder(rows.observations), self.dropout_rate)
         joined = torch.cat([seen, self.action_encoder(rows.actions), rows.first[:, None]], 1)
-        return dropout(torch.relu(self.join(joined)), self.dropout_rate), seen
+        pair = self.join(joined) if names is None else self.join(joined) + names
+        return dropout(torch.relu(pair), self.dropout_rate), seen
 
 
 class RewardPredictor(nn.Module):
@@ -78,9 +79,13 @@ class RewardPredictor(nn.Module):
         self.sink_value = nn.Parameter(torch.zeros(units))
         self.distance_bias = nn.Parameter(torch.zeros(_DISTANCES))
 
+    def embed(self, rows: Rows, dropout: "Dropout") -> tuple[Tensor, Tensor]:
+        """(tokens, units) of each step, and of what it observes."""
+        return cast(tuple[Tensor, Tensor], self.encoder(rows, dropout))
+
     def encode(self, rows: Rows, dropout: "Dropout") -> Tensor:
         """Tokens to (tokens, units): the embedding of each, before positions; twice as many units for transitions."""
-        x, seen = self.encoder(rows, dropout)
+        x, seen = self.embed(rows, dropout)
         x = self.norm(x)  # or scores are so far apart that attention starts out stuck to a few tokens
         return torch.cat([x, seen], 1) if self.options.transitions else x
 

@@ -29,6 +29,7 @@ class Rows(NamedTuple):
     observations: Any  # nest of (tokens, ...)
     actions: Any
     first: Tensor  # (tokens,) 1.0 or 0.0
+    names: Tensor | None = None  # (tokens,) row of the table, if there is one
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ class Batch:
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         rows, *others = vars(self).values()
-        return Batch(Rows(*(map_nest(function, part) for part in rows)), *map(function, others))
+        return Batch(
+            Rows(*(None if part is None else map_nest(function, part) for part in rows)), *map(function, others)
+        )
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,9 @@ class Tokens:
         def chosen(array: Any) -> Tensor:
             return as_tensor(np.asarray(array[used])).to(device)
 
-        return Rows(map_nest(chosen, self.observations), map_nest(chosen, self.actions), chosen(self.first).float())
+        seen, done = map_nest(chosen, self.observations), map_nest(chosen, self.actions)
+        names = None if self.ids is None else chosen(np.arange(len(self.first)))
+        return Rows(seen, done, chosen(self.first).float(), names)
 
     def by_length(self, episodes: NDArray[np.int64], size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Batches of episodes of similar length, so that little is padded, in random order."""
@@ -189,7 +194,7 @@ class DeviceTokens(Tokens):
     def _rows(self, used: NDArray[Any] | slice, device: torch.device | str) -> Rows:
         steps = np.arange(len(self.first))[used]
         rows = self._on_device(torch.from_numpy(steps).to(arrays_of(self.actions)[0].device))
-        return Rows(*(map_nest(lambda tensor: tensor.to(device), part) for part in rows))
+        return Rows(*(map_nest(lambda tensor: tensor.to(device), part) for part in rows[:3]))
 
     def _on_device(self, used: Tensor) -> Rows:
         """Rows on the device they are on."""

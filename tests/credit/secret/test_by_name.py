@@ -1,0 +1,56 @@
+"""A start by name: the encoder learns what the names came to mean, and nothing else changes."""
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from secret_rl.credit.secret.by_name import NamedPredictor, teach_encoder
+from secret_rl.credit.secret.model import Dropout
+from secret_rl.credit.secret.tokens import Tokens
+from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.spaces import to_json
+
+
+def pictures_that_differ_in_one_cell(episodes=60, length=6):
+    rng = np.random.default_rng(0)
+    scene = rng.integers(0, 3, (5, 5, 1), np.uint8)
+    observations = np.repeat(scene[None], episodes * length, axis=0)
+    observations[:, 2, 2, 0] = rng.integers(0, 3, len(observations))
+    space = spaces.Box(0, 2, scene.shape, np.uint8)
+    parts = np.split(observations, episodes)
+    return Trajectories.from_episodes(
+        [
+            {
+                "observations": part,
+                "actions": rng.integers(0, 2, length),
+                "rewards": np.zeros(length),
+                "terminated": True,
+            }
+            for part in parts
+        ],
+        observation_space=space,
+        action_space=spaces.Discrete(2),
+    )
+
+
+def test_the_encoder_learns_what_names_mean(make_model, signs):
+    data = pictures_that_differ_in_one_cell()
+    tokens = Tokens.of(data, signs)
+    assert tokens.ids is not None
+    model = make_model(data.observation_space, data.action_space, units=32)
+    teacher = NamedPredictor(model, (to_json(data.observation_space), to_json(data.action_space)), len(tokens.first))
+    table = tokens.table("cpu")
+    with torch.no_grad():
+        before = model.encode(table, Dropout(None))
+        assert torch.dist(teacher.eval().encode(table, Dropout(None)), before) < 0.5 * before.norm(), "small at first"
+        teacher.names.weight += torch.randn_like(teacher.names.weight)  # what learning made of them
+        wanted = teacher.encode(table, Dropout(None))
+    kept = {name: value.clone() for name, value in teacher.state_dict().items()}
+    teach_encoder(model, teacher, tokens, seed=0)
+    with torch.no_grad():
+        after = model.eval().encode(table, Dropout(None))
+    assert torch.dist(after, wanted) < 0.7 * torch.dist(before, wanted)
+    assert all(torch.equal(value, kept[name]) for name, value in teacher.state_dict().items()), "it stays as it was"
+    others = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.")}
+    assert others.keys() == {name for name in kept if not name.startswith(("encoder.", "names."))}
+    assert all(torch.equal(value, kept[name]) for name, value in others.items())
