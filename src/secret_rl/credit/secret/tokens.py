@@ -51,9 +51,8 @@ class Batch:
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         rows, *others = vars(self).values()
-        return Batch(
-            Rows(*(None if part is None else map_nest(function, part) for part in rows)), *map(function, others)
-        )
+        parts: list[Any] = [None if part is None else map_nest(function, part) for part in rows]
+        return Batch(Rows(*parts), *map(function, others))
 
 
 @dataclass(frozen=True)
