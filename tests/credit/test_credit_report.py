@@ -204,6 +204,7 @@ REPORT = FitReport(
     pooled_gain=None,
     decided=(1.0, 0.5),
     uncertain=12.5,
+    calibration_error=0.01,
     validation=Confusion(np.array([[9, 0], [1, 4]])),
     steps=7,
     seconds=1.5,
@@ -219,7 +220,7 @@ def test_a_report_comes_back_from_json():
     assert lines[0].split(maxsplit=1) == ["verdict", "credit"]
     for words in (
         "90 of 0, 10 of +1",
-        "leaves 12 of them open",
+        "leaves 12 of them open (calibration error 0.010)",
         "removes 80.0%",
         "zero 1.000  pos 0.800",
         "7 updates",

@@ -237,6 +237,8 @@ class FitReport:
     """Of each class, the mean probability that the present gives it where it occurs, held out."""
     uncertain: float = 0.0
     """Rewards that the present leaves open in the data: the sum of its errors."""
+    calibration_error: float | None = None
+    """How far probabilities without the past are from the frequencies they stand for, held out."""
     validation: Confusion | None = None
     """Predictions on held-out trajectories."""
     steps: int = 0
@@ -288,6 +290,7 @@ class FitReport:
             pooled_gain=_gain(data["pooled_gain"]),
             decided=tuple(map(finite_number, data["decided"])),
             uncertain=finite_number(data["uncertain"]),
+            calibration_error=None if data["calibration_error"] is None else finite_number(data["calibration_error"]),
             validation=None if data["validation"] is None else Confusion.from_json(data["validation"]),
             steps=whole_number(data["steps"]),
             seconds=finite_number(data["seconds"]),
@@ -305,7 +308,8 @@ class FitReport:
             counted = zip(self.classes.names, self.class_counts, strict=True)
             rows["rewards"] = ", ".join(f"{count:,} of {name}" for name, count in counted)
         if self.gain is not None:
-            rows["present"] = f"leaves {self.uncertain:,.0f} of them open"
+            calibrated = "" if self.calibration_error is None else f" (calibration error {self.calibration_error:.3f})"
+            rows["present"] = f"leaves {self.uncertain:,.0f} of them open{calibrated}"
             rows["past"] = f"removes {self.gain.share:.1%} of what is open (held-out trajectories)"
         if self.validation is not None:
             rows["accuracy"] = self.accuracy

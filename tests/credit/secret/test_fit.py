@@ -64,6 +64,7 @@ def test_the_report_says_what_happened(learned, cues):
     assert report.curve[-1]["loss"] < report.curve[0]["loss"]
     assert report.validation.counts.sum() == 60 * 8
     assert report.history_gain == report.gain.share
+    assert report.calibration_error < 0.05
     assert report.uncertain == pytest.approx(600 * 2 / 3, rel=0.1), "of each door, the present knows a third"
     np.testing.assert_allclose(np.array(report.decided)[[0, 2]], 1 / 3, atol=0.07)
     held_out = data[data.split_indices(0.1, seed=0)[1]]
@@ -141,6 +142,7 @@ def test_steps_without_weight_have_no_say(cues, spy, monkeypatch):
     monkeypatch.setattr(fitting, "_LEARNED", 2.0)
     monkeypatch.setattr(fitting, "_ALL", 2.0)
     monkeypatch.setattr(fitting, "_NO_DOUBT", -100.0)
+    monkeypatch.setattr(fitting, "_PROBE_UPDATES", 1_000)  # too few updates for a second start
     data = cues(60)
     weights = np.tile(np.arange(8) == 7, 60).astype(float)
     changed = data.with_rewards(lambda rewards: np.where(np.arange(len(rewards)) % 8 == 3, 1.0, rewards))

@@ -13,6 +13,7 @@ from secret_rl.credit.secret import tokens as tokens_module
 from secret_rl.credit.secret.memoryless import (
     Memoryless,
     Residual,
+    calibration,
     drawing,
     fit_memoryless,
     floored,
@@ -281,3 +282,14 @@ def test_a_table_of_distinct_steps_changes_nothing(monkeypatch, with_table):
     found = Tokens.of(data, RewardClasses.of(data.rewards))
     assert (found.ids is not None) == with_table
     np.testing.assert_allclose(present.probabilities(found, folds, CPU), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_calibration_is_how_far_probabilities_are_from_frequencies():
+    classes = np.repeat([0, 1], [30, 70]).astype(np.int16)
+
+    def error(p):
+        return calibration(np.tile([1 - p, p], (100, 1)).astype(np.float32), classes)
+
+    assert error(0.7) == pytest.approx(0, abs=1e-6)
+    assert error(0.55) == pytest.approx(2 * 0.15, abs=1e-6)
+    assert calibration(np.zeros((0, 2), np.float32), np.zeros(0, np.int16)) is None

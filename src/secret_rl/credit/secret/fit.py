@@ -25,6 +25,7 @@ from secret_rl.credit.secret.checkpoint import Checkpoint
 from secret_rl.credit.secret.memoryless import (
     Memoryless,
     Residual,
+    calibration,
     drawing,
     fit_memoryless,
     floored,
@@ -170,6 +171,7 @@ class Fitting:
             self.checkpoint.save({}, memoryless=_on_cpu(self.memoryless))
         probabilities = self.memoryless.probabilities(tokens, folds, self.device)
         self.residual = Residual.of(probabilities, tokens.classes)
+        self.calibration_error = calibration(probabilities[~self._train_rows], tokens.classes[~self._train_rows])
         self.tokens, self.draw = self._weighted(tokens)
         rng = np.random.default_rng([self.seed, 2])
         self.validated = np.sort(rng.permutation(self.held_out)[:_VALIDATED])
@@ -310,6 +312,7 @@ class Fitting:
             pooled_gain=pooled,
             decided=tuple(decided.tolist()),
             uncertain=open_ * int(self.tokens.offsets[-1]) / max(int(self._train_rows.sum()), 1),
+            calibration_error=self.calibration_error,
             validation=found.confusion,
             steps=step,
             seconds=time.perf_counter() - started,

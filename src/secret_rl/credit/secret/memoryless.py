@@ -216,6 +216,15 @@ class Residual:
         return cls(error.astype(np.float32), guess.astype(np.float32))
 
 
+def calibration(probabilities: NDArray[np.float32], classes: NDArray[np.int16], bins: int = 10) -> float | None:
+    """The expected calibration error: how far probabilities are from the frequencies they stand for, on average."""
+    p = probabilities.astype(np.float64).ravel()
+    hit = (np.arange(probabilities.shape[1]) == classes[:, None]).ravel()
+    which = np.minimum((p * bins).astype(int), bins - 1)
+    predicted, happened = (np.bincount(which, weights=values, minlength=bins) for values in (p, hit))
+    return float(np.abs(predicted - happened).sum() / len(classes)) if len(classes) else None
+
+
 def floored(weights: NDArray[np.float32], counted: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Weights with a little added to each, from the mean of those ``counted``."""
     mean = float(weights[counted].mean(dtype=np.float64))
