@@ -9,6 +9,7 @@ import numpy as np
 
 import secret_rl as srl
 from secret_rl.atomic import replace_text
+from secret_rl.shaping import Batch
 
 DISCOUNT = 0.96  # of a change of state: a step to the next cell takes a wanderer some four steps, of 0.99
 _CLOSE = 1e-9
@@ -25,25 +26,18 @@ class KnownWay:
 
     def __init__(self, values: Mapping[tuple[int, ...], float]) -> None:
         self.values = dict(values)
-        self._opened, self._last = 0, 0.0
 
-    def fresh(self) -> "KnownWay":
-        """One with a memory of its own."""
-        return KnownWay(self.values)
+    def init(self, n: int) -> list[tuple[int, float]]:
+        """Doors opened so far, and the last Phi, of each environment."""
+        return [(0, 0.0)] * n
 
-    def begin(self, _observation: Any, info: Mapping[str, Any]) -> float:
-        """Phi of the start."""
-        self._opened, self._last = 0, 0.0
-        return self._now(info)
-
-    def step(self, _action: Any, _observation: Any, _reward: float, info: Mapping[str, Any]) -> float:
-        """Phi after a step."""
-        self._opened += info["door_opened"] > 0
-        return self._now(info)
-
-    def _now(self, info: Mapping[str, Any]) -> float:
-        self._last = self.values.get((*map(int, info["state"]), self._opened), self._last)
-        return self._last
+    def step(self, carry: list[tuple[int, float]], batch: Batch) -> tuple[list[tuple[int, float]], Any]:
+        """(n,) Phi of the states that environments are in now."""
+        for i in batch.rows.tolist():
+            info = batch.info(i)
+            opened, last = (carry[i][0] + (info["door_opened"] > 0), carry[i][1]) if batch.steps[i] else (0, 0.0)
+            carry[i] = opened, self.values.get((*map(int, info["state"]), opened), last)
+        return carry, np.array([phi for _, phi in carry])
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""

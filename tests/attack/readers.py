@@ -20,6 +20,7 @@ from secret_rl.evaluation import LearningCurves
 from secret_rl.report.page import write_report
 from secret_rl.report.runs import load_runs
 from secret_rl.sb3 import DeepCurve, load_weights, save_weights, train
+from secret_rl.testing.shaping import OneEnvironment
 
 _STEPS = 96
 _ONLINE = {"first": 10, "keep": 20, "potential": "value", "seed": 1}
@@ -107,9 +108,10 @@ def readers(inputs: Inputs) -> list[Reader]:
     def use_potential(found: Any) -> None:
         states = loaded().states
         for row in range(5):
-            value = found.begin(loaded().observations[row], {"state": int(states[row])})
+            phi = OneEnvironment(found)
+            value = phi.start(loaded().observations[row], {"state": int(states[row])})
             assert np.isfinite(value), f"Phi is {value}"
-            value = found.step(loaded().actions[row], loaded().observations[row + 1], 0.0, {"state": int(states[row])})
+            value = phi.step(loaded().actions[row], loaded().observations[row + 1], 0.0, {"state": int(states[row])})
             assert np.isfinite(value), f"Phi is {value}"
 
     def agent() -> Any:
@@ -248,7 +250,7 @@ def _interrupted(work: Callable[[], Any]) -> None:
     raise RuntimeError("the job was to be interrupted, and ended")
 
 
-_CACHES = {"_checkpoint", "_known", "watching", "_asked_in_vain", "_before", "_sum", "seconds"}
+_CACHES = {"_checkpoint", "_known", "_watching", "_asked_in_vain", "_unpaid", "_largest", "seconds"}
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

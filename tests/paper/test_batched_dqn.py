@@ -44,14 +44,11 @@ class Sum:
         pairs = np.arange(model.next_states.size, dtype=np.int32).reshape(model.next_states.shape) % 7
         return {"pairs": pairs, "credit": np.array([0, 0.1, 0, 0.2, 0, 0, 0.4]), "cap": 0.5, "once": self.once}
 
-    def begin(self, observation, info):
-        return 0.0
+    def init(self, n):
+        return np.zeros(n)
 
-    def step(self, action, observation, reward, info):
-        return 0.0
-
-    def fresh(self):
-        return self
+    def step(self, carry, batch):
+        return carry, carry
 
 
 def learners_of(tasks, options=DqnOptions(random_steps=10**6), steps=800):  # noqa: B008  frozen

@@ -22,6 +22,7 @@ from paper import keys_doors_potentials, keys_doors_runs, keys_doors_transfer
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Solver
 from secret_rl.shaping import LearnedPotential, TablePotential
+from secret_rl.testing.shaping import OneEnvironment
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
 WORLD = {"preset": "2x2-easy", "core": 1, "size": (40, 30), "goal_reward": 5.0, "max_steps": 240}
@@ -140,15 +141,16 @@ def test_the_known_way_is_worth_more_at_every_turn_of_a_solution(tiny):
     study = replace(tiny.study, conditions=ways, target_trajectories=12, world={**WORLD, "core": 2, "max_steps": 900})
     tiny.files.folder.mkdir()
     keys_doors_potentials.make_potentials(study, tiny.files, 0)
-    potential = keys_doors_potentials.potential_of(tiny.files, ways[0], 0).fresh()
+    potential = keys_doors_potentials.potential_of(tiny.files, ways[0], 0)
     env = gym.make(KEYS_DOORS_ID, **study.env(0))
     solver, (observation, info) = Solver(env), env.reset(seed=0)
-    at = {"start": potential.begin(observation, info)}
+    phi = OneEnvironment(potential)
+    at = {"start": phi.start(observation, info)}
     over, doors = False, 0
     while not over:
         action = solver(observation)
         observation, reward, over, truncated, info = env.step(action)
-        now = potential.step(action, observation, reward, info)
+        now = phi.step(action, observation, reward, info)
         assert not truncated and 0 <= now <= 7
         if info["key_picked"]:
             at[f"key {doors}"] = now
@@ -158,8 +160,7 @@ def test_the_known_way_is_worth_more_at_every_turn_of_a_solution(tiny):
     env.close()
     assert list(at) == ["start", "key 0", "door 1", "key 1", "door 2"]
     assert at["start"] < at["key 0"] and at["door 1"] < at["key 1"] and at["door 2"] > 5 * DISCOUNT**20
-    none = potential.begin(None, {"state": (0, 0, 0)})
-    assert none == 0, "a place that nobody has been to"
+    assert OneEnvironment(potential).start(observation, {"state": (0, 0, 0)}) == 0, "a place that nobody has been to"
 
 
 def test_the_trajectories_may_be_those_of_an_agent(tiny, tmp_path):

@@ -20,7 +20,7 @@ from secret_rl.sb3 import ShapedReplayBuffer, train  # noqa: E402
 from secret_rl.sb3.callbacks import OnlineSecretCallback  # noqa: E402
 from secret_rl.sb3.shaping import shape_with  # noqa: E402
 from secret_rl.shaping import ChangingPotential, NoPotential, ReplayShaping  # noqa: E402
-from secret_rl.testing.shaping import Everything  # noqa: E402
+from secret_rl.testing.shaping import Everything, OneEnvironment  # noqa: E402
 
 SMALL = deep_tasks.SMALL | {"evaluate_every": 0}
 REPLAYED = {
@@ -34,15 +34,8 @@ class Marked(Everything):
     """A potential of the whole history that differs from others of another number."""
 
     def __init__(self, number):
-        super().__init__(())
+        super().__init__((), seed=number)
         self.number = number
-
-    def begin(self, observation, info, /):
-        self._mark = self.number
-        return self._next(observation)
-
-    def fresh(self):
-        return Marked(self.number)
 
 
 def marked(growth=1.0, last=None, **options):
@@ -131,8 +124,8 @@ def test_shaping_within_an_episode_telescopes_under_swaps():
     assert len({potential.number for potential, *_ in episodes if isinstance(potential, Marked)}) > 8
     assert {truncated for _, _, truncated, _ in episodes} == {True, False}
     for potential, terms, truncated, episode in episodes:
-        phi = potential.fresh()
-        first = phi.begin(episode.observations[0], {})
+        phi = OneEnvironment(potential)
+        first = phi.start(episode.observations[0], {})
         following = [*episode.observations[1:], episode.final_observation]
         steps = zip(episode.actions, following, episode.rewards.tolist(), strict=True)
         last = [phi.step(*step, {}) for step in steps][-1]

@@ -79,7 +79,7 @@ class Filled:
 @pytest.mark.parametrize("own", [False, True])
 def test_rewards_and_terms_are_kept_apart_and_sampled_together(world, rows, own):
     """With a shaping of its own the buffer pays what the environments pay, to the bit; also where it goes round."""
-    filled = Filled(world, rows, shaping=ReplayShaping(HISTORY.fresh(), 0.9) if own else None).step(80)
+    filled = Filled(world, rows, shaping=ReplayShaping(HISTORY, 0.9) if own else None).step(80)
     buffer, held = filled.buffer, filled.buffer.size()
     assert buffer.full == (rows == 37)
     np.testing.assert_array_equal(buffer.rewards[:held], filled.newest(1))
@@ -108,8 +108,8 @@ def test_a_relabelled_buffer_is_one_that_never_knew_another_shaping(world, befor
     """Running episodes included, whose later steps are paid by the new shaping as if it had seen all of them."""
     old = TablePotential({0: 1.0}, state=lambda observation, _: 0)
     changed = Filled(world, 100, shaped=old, shaping=before and ReplayShaping(old, 0.9)).step(moment)
-    changed.buffer.relabel(ReplayShaping(HISTORY.fresh(), 0.9))
-    never = Filled(world, 100, shaping=ReplayShaping(HISTORY.fresh(), 0.9)).step(moment)
+    changed.buffer.relabel(ReplayShaping(HISTORY, 0.9))
+    never = Filled(world, 100, shaping=ReplayShaping(HISTORY, 0.9)).step(moment)
     for more in (0, 1, 30):
         changed.step(more)
         never.step(more)
@@ -121,14 +121,14 @@ def test_a_relabelled_buffer_is_one_that_never_knew_another_shaping(world, befor
 @pytest.mark.parametrize("rows", [100, 37])
 def test_a_reset_in_the_middle_of_an_episode_begins_another(world, rows):
     """The buffer pays what the environments pay, which know of the reset; also once it is relabelled, and after."""
-    filled = Filled(world, rows, shaping=ReplayShaping(HISTORY.fresh(), 0.9))
+    filled = Filled(world, rows, shaping=ReplayShaping(HISTORY, 0.9))
     for steps in (9, 2, 14, 3, 20):
         filled.reset().step(steps)
     held = filled.buffer.size()
     np.testing.assert_array_equal(filled.buffer.terms[:held], filled.newest(2))
     before = filled.buffer.terms.copy()
     if rows == 100:  # else episodes have lost their beginning, on which this potential depends
-        filled.buffer.relabel(ReplayShaping(HISTORY.fresh(), 0.9))
+        filled.buffer.relabel(ReplayShaping(HISTORY, 0.9))
         np.testing.assert_array_equal(filled.buffer.terms, before)
         filled.step(5).reset().step(7)
         np.testing.assert_array_equal(filled.buffer.terms[: filled.buffer.size()], filled.newest(2))
@@ -242,7 +242,7 @@ def test_checkpoints_keep_terms_and_what_is_drawn(tmp_path):
     """Training with credited transitions drawn first, interrupted or not."""
 
     def run(folder, callback=None):
-        buffer = {"shaping": ReplayShaping(HISTORY.fresh(), 0.9), "priority": 0.5}
+        buffer = {"shaping": ReplayShaping(HISTORY, 0.9), "priority": 0.5}
         return train(
             sb3.DQN, TRIGGERS, 300, env_options=MAZE, folder=tmp_path / folder, checkpoint_every=100,
             callback=callback, replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=buffer,

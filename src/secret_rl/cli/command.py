@@ -31,7 +31,7 @@ from tyro.conf import arg
 from secret_rl.checks import printable
 from secret_rl.credit.report import FitReport
 from secret_rl.report.record import doubt_of, json_text
-from secret_rl.shaping.potentials import NotCreditWarning
+from secret_rl.shaping.core import NotCreditWarning
 
 _FIRST = ("data", "credit", "learning", "results", "demo")  # in --help, modules are in this order, then by name
 _registered: dict[str, "type[Command]"] = {}

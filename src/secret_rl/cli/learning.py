@@ -2,12 +2,12 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 import secret_rl
 from secret_rl.cli.command import Command, EnvOptions, UsageError, command, one_of, options_of
@@ -16,12 +16,13 @@ from secret_rl.evaluation import Bootstrap, Comparison, LearningCurves, compare
 from secret_rl.files import plain
 from secret_rl.progress import Show, Tick, progress_bar
 from secret_rl.report.record import COMPARISON, COMPARISON_FORMAT, CURVES, RunFolder
-from secret_rl.shaping.potentials import warn_unless_credit
+from secret_rl.shaping import KINDS
+from secret_rl.shaping.core import warn_unless_credit
 
 if TYPE_CHECKING:
     Kind = str
 else:
-    Kind = one_of(("pending", "paper", "cumulative", "value", "mixed"))  # the registered kinds of potential
+    Kind = one_of(tuple(KINDS))
 
 _WINDOW = 20  # episodes that a level of return is the mean of
 
@@ -32,9 +33,7 @@ class Potential(Command):
 
     data: Positional[Path]  # Folder that trajectories of the target were saved to.
     out: Path  # File to write.
-    # pending: of the reward to come, what is earned already. paper: as printed. cumulative: all credit so far. value:
-    # Monte-Carlo value, which needs no model. mixed: pending for rewards that the past decides, value for the others.
-    kind: Kind = "pending"
+    kind: Annotated[Kind, arg(help=" ".join(f"{name}: {kind.summary}." for name, kind in KINDS.items()))] = "pending"
     model: Path | None = None  # File written by fit.
     adapt: int = 0  # First fine-tune the model on the trajectories, for so many updates.
     # Which rewards; by default all for paper, and positive ones for the others.
@@ -49,7 +48,7 @@ class Potential(Command):
         """Estimate and save."""
         data = secret_rl.Trajectories.load(self.data)
         attributions = None
-        if self.kind != "value":
+        if KINDS[self.kind].needs_credit:
             if self.model is None:
                 raise UsageError(f"--kind {self.kind} needs a credit model: give --model, a file written by fit")
             secret = load_method(self.model, device=self.device)

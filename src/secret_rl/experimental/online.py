@@ -18,6 +18,7 @@ from secret_rl.checks import printable
 from secret_rl.credit import Secret, adapt
 from secret_rl.files import FileFormat, ResumeError, check_same, finite_number, plain, whole_number
 from secret_rl.shaping import (
+    KINDS,
     LearnedPotential,
     OnlineCredit,
     Potential,
@@ -25,14 +26,13 @@ from secret_rl.shaping import (
     estimate_potential,
     learn_potential,
 )
-from secret_rl.shaping.terms import load_potential
+from secret_rl.shaping.core import load_potential
 from secret_rl.trajectories import Trajectories
 from secret_rl.views import View, apply_view
 
 PotentialMaker = Callable[[Secret | None, Trajectories], Potential | None]
 """(credit model, episodes as the agent saw them) to a potential, or None if there is none."""
-TABLES = ("pending", "cumulative", "value")
-KINDS = (*TABLES, "learned", "learned value", "online")
+_OTHERS = ("learned", "learned value", "online")  # kinds besides tables
 
 # Somebody waits while these fits happen: a few seconds each, and the next one begins from other weights.
 SMALL_FIT: dict[str, Any] = {
@@ -113,8 +113,9 @@ class OnlineSecret:
         potential_options: Mapping[str, Any] | None = None,
         seed: int = 0,
     ) -> None:
-        if not callable(potential) and potential not in KINDS:
-            raise ValueError(f"potential must be a function or one of {', '.join(KINDS)}, got {potential!r}")
+        kinds = [*_tables(), *_OTHERS]
+        if not callable(potential) and potential not in kinds:
+            raise ValueError(f"potential must be a function or one of {', '.join(kinds)}, got {potential!r}")
         for name, value, least in (("first", first, 10), ("keep", keep, 10), ("min_successes", min_successes, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
@@ -128,7 +129,7 @@ class OnlineSecret:
             raise ValueError("secret is not fitted: fit it, or leave it out and each model is fitted from scratch")
         self.potential, self.view, self.fine_tune = potential, view, fine_tune or secret is not None
         self.first, self.growth, self.last, self.keep = first, float(growth), last, keep
-        self.use_credit = use_credit and (callable(potential) or not potential.endswith("value"))
+        self.use_credit = use_credit and _needs_credit(potential)
         needs_rewards = self.use_credit or not callable(potential)
         self.min_successes, self.min_gain = max(min_successes, int(needs_rewards)), float(min_gain)
         self.secret_options: dict[str, Any] = SMALL_FIT | dict(secret_options or {})
@@ -157,7 +158,7 @@ class OnlineSecret:
     @property
     def needs_states(self) -> bool:
         """Whether the potential is a table over ``info["state"]``."""
-        return self.potential in TABLES and self.potential_options.get("state") is None
+        return self.potential in _tables() and self.potential_options.get("state") is None
 
     @property
     def successes(self) -> int:
@@ -317,13 +318,24 @@ class OnlineSecret:
             assert secret is not None
             return None if secret.queries is None else OnlineCredit(secret, observation=self.view, **options)
         credit = None if secret is None else secret.attribute(seen, rewards="positive", progress=False)
-        if kind in TABLES:
+        if kind in KINDS:
             return estimate_potential(data, credit, kind, **options)
         target = "value" if kind == "learned value" else "pending"
         return learn_potential(data, credit, target, **{"progress": False, **options})
 
     def _record(self, gain: float | None, reason: str, seconds: float) -> None:
         self.history.append(Refit(self.seen, self.successes, gain, not reason, reason, seconds))
+
+
+def _tables() -> list[str]:
+    """Kinds of potentials that are tables of means over visits."""
+    return [name for name, kind in KINDS.items() if not kind.tables_only]
+
+
+def _needs_credit(potential: str | PotentialMaker) -> bool:
+    if callable(potential):
+        return True
+    return KINDS[potential].needs_credit if potential in KINDS else potential != "learned value"
 
 
 def _fair_split(data: Trajectories, share: float, first_seed: int) -> int:

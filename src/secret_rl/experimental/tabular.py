@@ -14,7 +14,7 @@ from secret_rl.checks import check_integer
 from secret_rl.experimental.online import OnlineSecret, Refit
 from secret_rl.progress import progress_bar
 from secret_rl.shaping import ChangingPotential, NoPotential, Potential, PotentialShaping
-from secret_rl.shaping.terms import PotentialLike
+from secret_rl.shaping.core import PotentialLike
 from secret_rl.trajectories.building import EpisodeBuilder
 
 _RECENT = 100  # episodes whose mean return the progress bar shows

@@ -5,15 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from secret_rl.shaping.potentials import Mask
-from secret_rl.shaping.side_by_side import ListedInfos, SideBySide, last_seen
-from secret_rl.shaping.terms import PotentialLike, agree
+from secret_rl.shaping.core import PotentialLike, Shaper, ShapingConfig, last_seen
 
 try:
-    from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
@@ -24,8 +20,8 @@ except ModuleNotFoundError as missing:
 class PotentialShapingVecEnv(VecEnvWrapper):
     """What ``PotentialShaping`` gives side by side, for the ``VecEnv`` of Stable-Baselines3; arguments as there.
 
-    ``discount`` must be the algorithm's ``gamma``; ``check_discount(model)`` tells. Its algorithms bootstrap where a
-    time limit cuts an episode short, so keep ``truncation="keep"``.
+    ``discount`` must be the algorithm's ``gamma``. Algorithms bootstrap where a time limit cuts an episode short: keep
+    ``truncation="keep"``.
 
     Put a ``Monitor`` (or ``VecMonitor``) inside, so that the unshaped returns are logged: ``make_vec_env`` does.
     ``VecNormalize`` goes outside.
@@ -41,64 +37,63 @@ class PotentialShapingVecEnv(VecEnvWrapper):
         truncation: str = "keep",
     ) -> None:
         super().__init__(venv)
-        terms = agree(potential, discount, scale, truncation, venv.observation_space, venv.action_space)
-        self.shaping_discount = terms.discount
-        self.shaping_scale = terms.scale
-        self._shaping = SideBySide(
-            terms,
-            venv.num_envs,
-            batch_space(venv.observation_space, venv.num_envs),
-            batch_space(venv.action_space, venv.num_envs),
-        )
+        spaces = venv.observation_space, venv.action_space
+        config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
+        self.shaping_discount = config.discount
+        self.shaping_scale = config.scale
+        self._shaper = Shaper(config, venv.num_envs, *spaces)
         self._actions: NDArray[Any] | None = None
-        self._everywhere = np.ones(venv.num_envs, np.bool_)
-        self._source: Any = _bridge(venv)
+        self._none = np.zeros(venv.num_envs, np.bool_)
+        source = venv
+        while type(source) is VecMonitor:
+            source = source.venv
+        # Of a vector environment: its infos of all environments at once, and listed infos that are made for each step.
+        self._vectorised: Any = source if "vector_infos" in vars(source) else None
 
     def reset(self) -> Any:
         """Start an episode in every environment."""
         observations = self.venv.reset()
-        self._begin(self._everywhere, observations)
+        self.reset_infos = self.venv.unwrapped.reset_infos  # wrappers do not pass these on
+        self._shaper.start(~self._none, observations, self.reset_infos)
         return observations
 
     def step_async(self, actions: NDArray[Any]) -> None:
-        """Tell the environments what to do."""
+        """Start a step."""
         self._actions = actions
         self.venv.step_async(actions)
 
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """Step the environments and add the shaping to their rewards."""
+        """Finish the step and add the shaping to its rewards."""
         observations, rewards, ended, infos = self.venv.step_wait()
-        env_rewards = rewards.astype(np.float64)
-        which = ended.nonzero()[0].tolist()
-        truncated = np.zeros(self.num_envs, np.bool_)
-        if which:
+        self.reset_infos = self.venv.unwrapped.reset_infos
+        env_rewards, inner = rewards.astype(np.float64), np.zeros(self.num_envs)
+        for i, info in enumerate(infos):
+            if "shaping_reward" in info:  # of a shaping that this one is stacked on
+                env_rewards[i], inner[i] = info["env_reward"], info["shaping_reward"]
+        truncated, last, present, final_infos = self._none, None, infos, infos
+        if self._vectorised is not None:
+            present = self._vectorised.vector_infos
+            final_infos = present.get("final_info", {})
+        which = np.flatnonzero(ended).tolist()
+        if which:  # these environments reset within the step; what was seen last is in the info
+            truncated = self._none.copy()
             truncated[which] = [bool(infos[i].get("TimeLimit.truncated", False)) for i in which]
-        if self._source is not None:
-            terminated = ended & ~truncated
-            paid = self._shaping.step_at_once(env_rewards, terminated, truncated, self._source.vector_infos)
-            if paid is not None:
-                self.reset_infos = self._source.reset_infos
-                # Made for this step alone, so they need not be copied.
-                for info, reward, more in zip(infos, env_rewards.tolist(), paid.shaping.tolist(), strict=True):
-                    info["env_reward"] = reward
-                    info["shaping_reward"] = more
-                return observations, paid.rewards.astype(np.float32), ended, infos
-        inner = np.zeros(self.num_envs)  # what a shaping that this one is stacked on has paid
-        for i in [i for i, info in enumerate(infos) if "shaping_reward" in info]:
-            env_rewards[i], inner[i] = infos[i]["env_reward"], infos[i]["shaping_reward"]
-        # These environments reset within the step; its own observation is in the info.
-        seen: Any = observations
-        if which:
+            if self._vectorised is None:
+                present = [
+                    self.reset_infos[i] if over else info
+                    for i, (info, over) in enumerate(zip(infos, ended, strict=True))
+                ]
             final = {i: infos[i]["terminal_observation"] for i in which}
             seen = last_seen(observations, final, self.observation_space)
-        after = self._shaping.step(self._everywhere, self._actions, seen, env_rewards, ListedInfos(infos))
-        shaping = self._shaping.pay(self._everywhere, after, ended & ~truncated, truncated)
-        self._begin(ended, observations)
-        told = [
-            {**info, "env_reward": reward, "shaping_reward": more}
-            for info, reward, more in zip(infos, env_rewards.tolist(), (inner + shaping).tolist(), strict=True)
-        ]
-        return observations, (rewards + shaping).astype(np.float32), ended, told
+            last = self._shaper.batch(self._none, ended, seen, self._actions, env_rewards, final_infos)
+        batch = self._shaper.batch(ended, ~ended, observations, self._actions, env_rewards, present)
+        shaping = self._shaper.step(batch, ended & ~truncated, truncated, last)
+        if self._vectorised is None:
+            infos = [info.copy() for info in infos]  # environments may keep theirs
+        for info, reward, more in zip(infos, env_rewards.tolist(), (inner + shaping).tolist(), strict=True):
+            info["env_reward"] = reward
+            info["shaping_reward"] = more
+        return observations, (rewards + shaping).astype(np.float32), ended, infos
 
     def has_attr(self, attr_name: str) -> bool:
         """Whether the environments have an attribute; they have ``shaping_discount``."""
@@ -110,32 +105,6 @@ class PotentialShapingVecEnv(VecEnvWrapper):
             return [self.shaping_discount for _ in self._get_indices(indices)]
         return super().get_attr(attr_name, indices)
 
-    def _begin(self, started: Mask, observations: Any) -> None:
-        # Wrappers do not pass these on: ask the environments themselves.
-        self.reset_infos = self.venv.unwrapped.reset_infos
-        self._shaping.begin(started, observations, ListedInfos(self.reset_infos))
-
-
-def _bridge(venv: VecEnv) -> VecEnv | None:
-    """Environments that tell the infos of all at once, if what is between leaves the infos as they are."""
-    while type(venv) is VecMonitor:
-        venv = venv.venv
-    return venv if "vector_infos" in vars(venv) else None
-
-
-def check_discount(model: BaseAlgorithm) -> None:
-    """An error unless the environments of a model are shaped with its own discount, ``gamma``."""
-    env = model.get_env()
-    if env is None or not env.has_attr("shaping_discount"):
-        raise ValueError("the environments of the model are not shaped: wrap them with PotentialShapingVecEnv")
-    gamma = getattr(model, "gamma", None)
-    for discount in env.get_attr("shaping_discount"):
-        if discount != gamma:
-            raise ValueError(
-                f"the environments are shaped with discount {discount}, but the model has gamma {gamma}: shaping with "
-                "another discount changes what is optimal; use the same for both"
-            )
-
 
 def shape_with(
     potential: PotentialLike, *, scale: float | str = 1.0, truncation: str = "keep"
@@ -146,7 +115,7 @@ def shape_with(
 
 @dataclass(frozen=True)
 class _ShapeWith:
-    """Not a function of functions: its fields tell one training from another."""
+    """Not a function of functions: its fields distinguish one training from another."""
 
     potential: PotentialLike
     scale: float | str

@@ -1,6 +1,6 @@
 """Potentials that a small network gives for any observation: no state key is needed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from os import PathLike
@@ -11,8 +11,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.shaping.potentials import Infos, Mask, Values
-from secret_rl.trajectories.nested import map_arrays, map_leaves, named_arrays
+from secret_rl.shaping.core import Batch, Values
+from secret_rl.trajectories.nested import map_arrays, map_leaves, row_count
 
 if TYPE_CHECKING:
     from secret_rl.shaping.networks import PotentialNetwork
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Features = Callable[[Any], NDArray[Any]]
 """(rows, ...) of observations to (rows, ...) of numbers, one row of which depends on its own observation alone."""
 
-_REMEMBERED = 1 << 16  # observations whose potential is kept, so that one that comes again costs a lookup
-_LONGEST_KEY = 64  # bytes; of larger observations a digest is kept
+_REMEMBERED = 1 << 16  # rows whose answers are kept
+_LONGEST_KEY = 512  # bytes; of larger rows, pictures for one, a digest is kept
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class LearningReport:
 
     @property
     def explained(self) -> float:
-        """The share of what differs between observations that the network tells, up to 1."""
+        """The share of the variance between observations that the network explains, up to 1."""
         return 1.0 - self.error / self.constant_error if self.constant_error > 0 else 1.0
 
 
@@ -71,31 +71,22 @@ class LearnedPotential:
         self.low, self.high, self.threshold = float(low), float(high), float(threshold)
         self.bound = max(-self.low, self.high)
         self.reward_bound, self.report = reward_bound, report
-        self._known: dict[bytes, float] = {}
+        self._known = RowCache(self._computed)
 
     def __repr__(self) -> str:
         return f"LearnedPotential({self.report.distinct:,} observations, {self.low:.3g} <= Phi <= {self.high:.3g})"
 
-    def begin(self, observation: Any, info: Mapping[str, Any], /) -> float:  # noqa: ARG002
-        """Phi of an observation."""
-        row = map_leaves(lambda leaf, part: np.asarray(part, leaf.dtype)[None], self.observation_space, observation)
-        return float(self._answers(row)[0])
+    def init(self, n: int, /) -> None:
+        """Nothing is remembered of an episode."""
 
-    def step(self, action: Any, observation: Any, reward: float, info: Mapping[str, Any], /) -> float:  # noqa: ARG002
-        """Phi of an observation."""
-        return self.begin(observation, info)
-
-    def fresh(self) -> "LearnedPotential":
-        """Itself: it remembers nothing of an episode."""
-        return self
-
-    def vector(self, n: int) -> "_VectorLearned":
-        """Many observations at once."""
-        return _VectorLearned(self, n)
+    def step(self, carry: None, batch: Batch, /) -> tuple[None, Values]:
+        """(n,) Phi of the observations."""
+        return carry, batch.spread(self.lookup(batch.select(batch.observations)))
 
     def lookup(self, observations: Any) -> Values:
         """(rows,) Phi of many observations, a nest with one row each."""
-        return self._answers(_rows_of(self.observation_space, observations))
+        rows = map_leaves(lambda leaf, part: np.asarray(part, leaf.dtype), self.observation_space, observations)
+        return np.array(self._known.find(rows)[1])
 
     def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:  # noqa: ARG002
         """An error where it was learned on observations of another kind, shape or type; bounds may differ."""
@@ -122,58 +113,55 @@ class LearnedPotential:
 
         return read_learned(Path(path), features)
 
-    def _answers(self, rows: Any) -> Values:
-        """(rows,) with observations that came before looked up."""
-        keys = row_keys(rows)
-        new = {key: i for i, key in enumerate(keys) if key not in self._known}
-        if not new:
-            return np.array([self._known[key] for key in keys])
-        chosen = np.fromiter(new.values(), np.int64, len(new))
-        found = dict(zip(new, self._computed(map_arrays(lambda part: part[chosen], rows)).tolist(), strict=True))
-        answers = np.array([found[key] if key in found else self._known[key] for key in keys])
-        if len(self._known) + len(found) <= _REMEMBERED:
-            self._known.update(found)
-        return answers
-
     def _computed(self, rows: Any) -> Values:
         if self.bound == 0:  # nothing was credited: there was nothing to learn
-            return np.zeros(len(row_keys(rows)))
+            return np.zeros(row_count(rows))
         answers = self.network.answers(featured(self.features, rows))
         # A network is never quite 0, and agents follow the slightest slope where there should be none.
         answers[np.abs(answers) < self.threshold] = 0.0
         return np.clip(answers * self.bound, self.low, self.high)
 
 
-class _VectorLearned:
-    """Many environments at once."""
+class RowCache:
+    """Answers for rows of arrays, remembered, so that a row that comes again costs a lookup.
 
-    def __init__(self, potential: LearnedPotential, n: int) -> None:
-        self._potential, self._n = potential, n
+    ``answer`` takes nests with one row each, (observations,) or (observations, actions) for example, and gives (rows,).
+    """
 
-    def begin(self, started: Mask, observations: Any, infos: Infos, /) -> Values:  # noqa: ARG002
-        """(n,) Phi where ``started``."""
-        if started.all():
-            return self._potential.lookup(observations)
-        values = np.zeros(self._n)
-        rows = _rows_of(self._potential.observation_space, observations)
-        values[started] = self._potential._answers(map_arrays(lambda part: part[started], rows))
-        return values
+    def __init__(self, answer: Callable[..., Values]) -> None:
+        self._answer = answer
+        self._answers: dict[bytes, float] = {}
 
-    def step(self, active: Mask, actions: Any, observations: Any, rewards: Values, infos: Infos, /) -> Values:  # noqa: ARG002
-        """(n,) Phi where ``active``."""
-        return self.begin(active, observations, infos)
+    def find(self, *nests: Any) -> tuple[list[bytes], list[float]]:
+        """(rows,) keys that are equal where rows are, and answers; new rows are answered together, equal ones once."""
+        keys = row_keys(*nests)
+        answers: list[Any] = list(map(self._answers.get, keys))
+        if None in answers:
+            new = {key: i for i, (key, known) in enumerate(zip(keys, answers, strict=True)) if known is None}
+            rows = list(new.values())
+            some = self._answer(*(map_arrays(lambda array: array[rows], nest) for nest in nests))
+            found = dict(zip(new, some.tolist(), strict=True))
+            if len(self._answers) + len(found) <= _REMEMBERED:
+                self._answers.update(found)
+            answers = [found[key] if known is None else known for key, known in zip(keys, answers, strict=True)]
+        return keys, answers
 
 
-def row_keys(rows: Any) -> list[bytes]:
-    """What tells the rows of a nest of arrays apart: their bytes, or a digest of many."""
-    flat = [
-        np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8).reshape(len(array), -1)
-        for _, array in named_arrays("", rows)
+def row_keys(*nests: Any) -> list[bytes]:
+    """(rows,) keys that are equal where rows of the nests are: their bytes, or a digest of many."""
+    parts = [
+        np.ascontiguousarray(array).reshape(len(array), -1).view(np.uint8) for nest in nests for array in _leaves(nest)
     ]
-    joined = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
-    size, content = joined.shape[1], joined.tobytes()
-    keys = [content[i * size : (i + 1) * size] for i in range(len(joined))]
-    return keys if size <= _LONGEST_KEY else [blake2b(key, digest_size=16).digest() for key in keys]
+    content = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)  # (rows, bytes)
+    keys: list[bytes] = content.view(f"V{content.shape[1]}")[:, 0].tolist()
+    return keys if content.shape[1] <= _LONGEST_KEY else [blake2b(key, digest_size=16).digest() for key in keys]
+
+
+def _leaves(nest: Any) -> list[Any]:
+    """The arrays of a nest, dicts in alphabetical order: environments list entries as they like."""
+    if isinstance(nest, dict):
+        return [leaf for name in sorted(nest) for leaf in _leaves(nest[name])]
+    return [leaf for part in nest for leaf in _leaves(part)] if isinstance(nest, tuple) else [nest]
 
 
 def featured(features: Features | None, rows: Any) -> Any:
@@ -181,18 +169,13 @@ def featured(features: Features | None, rows: Any) -> Any:
     if features is None:
         return rows
     numbers = np.asarray(features(rows))
-    count = len(next(array for _, array in named_arrays("", rows)))
+    count = row_count(rows)
     if numbers.ndim < 1 or len(numbers) != count or numbers.dtype.kind not in "biuf":
         raise ValueError(
             f"features made an array of {numbers.dtype} of shape {numbers.shape} of {count} observations: expected a "
             "row of numbers for each"
         )
     return numbers.reshape(count, -1).astype(np.float64)
-
-
-def _rows_of(space: gym.Space[Any], observations: Any) -> Any:
-    """A batch with the types of its space, its entries in the order of the space."""
-    return map_leaves(lambda leaf, part: np.asarray(part, leaf.dtype), space, observations)
 
 
 def _alike(mine: gym.Space[Any], other: gym.Space[Any]) -> bool:

@@ -7,19 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.progress import progress_bar
+from secret_rl.shaping.core import Values
+from secret_rl.shaping.estimate import Credit, Evidence, Visits, largest_return, totals
 from secret_rl.shaping.learned import Features, LearnedPotential, LearningReport, featured, row_keys
-from secret_rl.shaping.potentials import Values
-from secret_rl.shaping.visits import (
-    MEANS,
-    Credit,
-    Rows,
-    Visits,
-    check_options,
-    largest_return,
-    rewards_paid,
-    totals,
-    visit_values,
-)
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays, map_leaves, row_count
 
@@ -77,12 +67,10 @@ def learn_potential(
         seed: Of the first weights, of batches and of what is held out.
         progress: Show a progress bar; by default if the terminal is interactive.
     """
-    check_options(kind, MEANS, rewards, discount)
     _check(threshold, validation, units, steps, learning_rate, batch_size)
-    paid = rewards_paid(trajectories, rewards)
-    rows = Rows.of(trajectories, attributions, kind, paid)
+    evidence = Evidence.of(trajectories, attributions, kind, rewards, discount, tables=False)
     visits = Visits(trajectories, trajectories.final_observations is not None)
-    values = visit_values(trajectories, kind, visits, paid, rows, discount)
+    values = evidence.kind.values(evidence, visits)
     numbers, distinct = _distinct(trajectories, visits, features)
     count = row_count(distinct)
     held_out = _held_out(visits, values, count, validation, seed)[visits.episode]

@@ -1,92 +1,13 @@
-"""What a potential is: told the start of an episode and then each step, it answers Phi.
+"""Potentials that need no trajectories: none, a function, an event of the infos, and one that is exchanged."""
 
-A potential may look at the state alone or remember the whole history: the history is a state, so shaping with it
-still changes no optimal policy. What it answers for the same history must not change while an agent learns from
-stored rewards: freeze it, or relabel what is stored.
-"""
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
 
-import warnings
-from collections.abc import Mapping
-from typing import Any, Protocol
-
+import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
-Infos = Mapping[str, Any]
-Mask = NDArray[np.bool_]
-Values = NDArray[np.float64]
-
-
-class PotentialRangeWarning(UserWarning):
-    """A potential that outgrows the reward it stands for: chasing it can drown the task."""
-
-
-class CoverageWarning(UserWarning):
-    """A potential that knows none of the states it is asked for: nothing is shaped."""
-
-
-class NoCreditPaidWarning(UserWarning):
-    """Online credit that no step has earned any of: nothing is shaped."""
-
-
-class NotCreditWarning(UserWarning):
-    """A potential of a model that did not learn credit: it may pay for the wrong steps."""
-
-
-class Potential(Protocol):
-    """Phi of an episode as it unfolds. ``begin``, ``step`` and ``fresh`` are needed, the rest may be left out.
-
-    The wrappers give ``step`` every step of an episode, the last one too; what it answers there counts only where
-    the episode did not terminate. Observations and infos belong to the environment: copy what you keep.
-
-    Further methods are used where a potential has them:
-
-    - ``vector(n) -> VectorPotential | None``: n of them at once, each with a memory of its own. Without it, or
-      where it answers None, n ``fresh()`` ones are asked in turn.
-    - ``check_spaces(observation_space, action_space)``: raise where the potential does not fit a single
-      environment of these spaces. Called when an environment is wrapped.
-    - ``tabulate(model) -> dict``: the potential as arrays over the states of a finite task, for compiled agents.
-    """
-
-    def begin(self, observation: Any, info: Mapping[str, Any], /) -> float:
-        """An episode starts: Phi of its first state."""
-
-    def step(self, action: Any, observation: Any, reward: float, info: Mapping[str, Any], /) -> float:
-        """Phi after a step; ``observation``, ``reward`` (unshaped) and ``info`` are what the step gave."""
-
-    def fresh(self) -> "Potential":
-        """The same potential with a memory of its own; itself if it keeps none."""
-
-    @property
-    def bound(self) -> float | None:
-        """The largest absolute value it can answer, if known."""
-
-    @property
-    def reward_bound(self) -> float | None:
-        """The largest positive return of an episode that it stands for, if known."""
-
-
-class VectorPotential(Protocol):
-    """Phi of ``n`` episodes side by side, in environments that need not start or end together.
-
-    Every argument has n rows, one for each environment, and so has the answer. A mask says which rows count; the
-    others hold leftovers, and what is answered there is ignored. A mask is never empty.
-
-    - Within one call of the wrapper, each environment takes a step, or is started, or first takes the last step of
-      its episode and is then started. Observations and infos of a last step are those of the old episode,
-      whatever the autoreset mode. ``step`` may be called twice: for the episodes that go on, and for those that ended.
-    - Observations and actions are batches of Gymnasium's layout: an array, or a dict or tuple of arrays.
-    - ``infos`` is in the layout of Gymnasium's vector environments: ``infos["state"]`` holds n values and
-      ``infos["_state"]`` tells which are there. ``side_by_side.one_info(infos, i)`` is the info of one environment.
-    - All of it belongs to the environments: copy what you keep. The answer is not kept: it may be the same array
-      each time.
-    """
-
-    def begin(self, started: Mask, observations: Any, infos: Infos, /) -> Values:
-        """(n,) Episodes start where ``started`` is set: Phi of their first states."""
-
-    def step(self, active: Mask, actions: Any, observations: Any, rewards: Values, infos: Infos, /) -> Values:
-        """(n,) A step was taken where ``active`` is set: Phi after it. ``rewards`` (n,) are unshaped."""
+from secret_rl.shaping.core import Batch, Info, Mask, Potential, PotentialLike, Values, check_spaces, load_potential
 
 
 class NoPotential:
@@ -95,21 +16,13 @@ class NoPotential:
     bound = 0.0
     reward_bound = None
 
-    def begin(self, observation: Any, info: Mapping[str, Any], /) -> float:  # noqa: ARG002
-        """0"""
-        return 0.0
+    def init(self, n: int, /) -> Values:
+        """n zeros."""
+        return np.zeros(n)
 
-    def step(self, action: Any, observation: Any, reward: float, info: Mapping[str, Any], /) -> float:  # noqa: ARG002
-        """0"""
-        return 0.0
-
-    def fresh(self) -> "NoPotential":
-        """Itself: there is nothing to remember."""
-        return self
-
-    def vector(self, n: int) -> "_NoVectorPotential":
-        """n times nothing."""
-        return _NoVectorPotential(np.zeros(n))
+    def step(self, carry: Values, batch: Batch, /) -> tuple[Values, Values]:  # noqa: ARG002
+        """(n,) 0"""
+        return carry, carry
 
     def tabulate(self, model: Any) -> dict[str, Any]:  # noqa: ARG002
         """Nothing to add to a task."""
@@ -119,30 +32,144 @@ class NoPotential:
         return "NoPotential()"
 
 
-class _NoVectorPotential:
-    def __init__(self, zeros: Values) -> None:
-        self._zeros = zeros
+class FunctionPotential:
+    """Phi is a function of (observation, info), asked for one environment at a time."""
 
-    def begin(self, *_: Any) -> Values:
-        return self._zeros
+    def __init__(self, function: Callable[[Any, Info], float]) -> None:
+        self.function = function
 
-    def step(self, *_: Any) -> Values:
-        return self._zeros
+    def init(self, n: int, /) -> None:
+        """Nothing is remembered."""
+
+    def step(self, carry: None, batch: Batch, /) -> tuple[None, Values]:
+        """(n,) what the function gives."""
+        return carry, batch.spread([self.function(batch.observation(i), batch.info(i)) for i in batch.rows.tolist()])
+
+    def __repr__(self) -> str:
+        return f"FunctionPotential({getattr(self.function, '__qualname__', self.function)})"
 
 
-def not_finite(potential: object, answer: object) -> str:
-    """What to say of a potential that answers NaN or an infinity."""
-    return f"{potential!r} answered Phi = {answer}: a potential must answer finite numbers"
+class EventCredit:
+    """Phi adds up ``amount`` for every step whose info reports an event: the truth, for calibration.
+
+    >>> import gymnasium as gym, secret_rl as srl
+    >>> env = gym.make("secret_rl/Triggers-v0", layout_seed=1)
+    >>> env = srl.PotentialShaping(env, srl.EventCredit("trigger_activated", amount=0.25), discount=0.99)
+    """
+
+    def __init__(self, event: str, *, amount: float = 0.25, reward: float = 1.0) -> None:
+        if not (reward > 0 and isfinite(reward)):
+            raise ValueError(f"reward must be a positive number, got {reward!r}")
+        if not 0 < amount < reward:
+            raise ValueError(f"amount must lie between 0 and the reward of {reward}, got {amount!r}")
+        self.event, self.amount = event, float(amount)
+        self.bound, self.reward_bound = 0.95 * float(reward), float(reward)
+
+    def __repr__(self) -> str:
+        return f"EventCredit({self.event!r}, amount={self.amount})"
+
+    def init(self, n: int, /) -> Values:
+        """(n,) the sums."""
+        return np.zeros(n)
+
+    def step(self, carry: Values, batch: Batch, /) -> tuple[Values, Values]:
+        """(n,) Add ``amount`` where the event happened."""
+        carry = np.where(batch.starts, 0.0, carry)
+        if np.count_nonzero(batch.steps):
+            happened = batch.only(batch.steps).entry(self.event)
+            if happened is None:
+                names = sorted(batch.info(int(np.argmax(batch.steps))))
+                raise ValueError(f"info says nothing of {self.event!r} (it has {names}): name another event")
+            carry[batch.steps] += self.amount * happened.astype(np.bool_)
+        return carry, np.minimum(carry, self.bound)
 
 
-def warn_unless_credit(secret: object) -> None:
-    """Warn where the report of a fitted model says that its attention is not credit; one without a verdict passes."""
-    verdict = getattr(getattr(secret, "report", None), "verdict", "credit")
-    if verdict != "credit":
-        warnings.warn(
-            f"the verdict on this model is {verdict!r}, not 'credit': what it looks at need not have earned the "
-            "rewards, and a potential made of it can lead an agent astray; read secret.report, fit again with more "
-            "rewards or another view, or shape without a model: estimate_potential(trajectories, kind='value')",
-            NotCreditWarning,
-            stacklevel=3,
-        )
+class ChangingPotential:
+    """Phi is another potential's, and ``swap`` puts a new one in its place: dynamic potential-based shaping.
+
+    >>> from secret_rl.shaping import TablePotential
+    >>> potential = ChangingPotential(TablePotential({0: 0.25, 1: 0.5}))
+    >>> potential.swap(TablePotential({0: 0.0, 1: 1.0}))
+    >>> potential
+    ChangingPotential(TablePotential(2 states, |Phi| <= 1), swapped 1 times)
+
+    Every environment goes over to the new one when its next episode begins, so that within an episode Phi is one
+    function and what shaping pays still adds up to discount^T Phi_T - Phi_0: no policy becomes better or worse than
+    another (Devlin and Kudenko 2012). All environments shaped with it follow, within this process.
+
+    Rewards that were *stored* before a swap stay shaped with the old potential: a replay buffer must be relabelled
+    (``ReplayShaping``). Wrappers settle ``scale="fit"`` once, with the potential they find: give later ones the same
+    range, or scale them yourself.
+    """
+
+    def __init__(self, potential: PotentialLike) -> None:
+        self.present = self._checked(potential)
+        """What episodes that begin now are shaped with."""
+        self.swaps = 0
+        self._spaces: tuple[gym.Space[Any], gym.Space[Any]] | None = None
+
+    @property
+    def bound(self) -> float | None:
+        """Of the present one."""
+        return getattr(self.present, "bound", None)
+
+    @property
+    def reward_bound(self) -> float | None:
+        """Of the present one."""
+        return getattr(self.present, "reward_bound", None)
+
+    def __repr__(self) -> str:
+        return f"ChangingPotential({self.present!r}, swapped {self.swaps} times)"
+
+    def swap(self, potential: PotentialLike) -> None:
+        """Shape episodes that begin from now on with another potential, which must fit the same environments."""
+        new = self._checked(potential)
+        if self._spaces is not None:
+            check_spaces(new, *self._spaces)
+        self.swaps += 1
+        self.present = new  # at once: an environment in another thread sees the old one or the new one
+
+    def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+        """An error where the present one does not fit; later ones will be checked alike."""
+        check_spaces(self.present, observation_space, action_space)
+        self._spaces = observation_space, action_space
+
+    def init(self, n: int, /) -> list["_Group"]:  # noqa: ARG002
+        """No episode has begun."""
+        return []
+
+    def step(self, carry: list["_Group"], batch: Batch, /) -> tuple[list["_Group"], Values]:
+        """(n,) Phi, each of the potential that was present when the row's episode began."""
+        if np.count_nonzero(batch.starts):
+            present = self.present
+            if not carry or carry[-1].potential is not present:
+                carry.append(_Group(present, len(batch.starts)))
+            for group in carry:
+                group.members &= ~batch.starts
+            carry[-1].members |= batch.starts
+            carry = [group for group in carry if group.members.any()]
+        phi = np.zeros(len(batch.starts))
+        for group in carry:
+            part = batch.only(group.members)
+            if np.count_nonzero(part.active):
+                phi = np.where(part.active, group.step(part), phi)
+        return carry, phi
+
+    @staticmethod
+    def _checked(potential: PotentialLike) -> Potential:
+        loaded = load_potential(potential)
+        if isinstance(loaded, ChangingPotential):
+            raise TypeError(f"{loaded!r} changes on its own: give what it holds, its present")
+        return loaded
+
+
+class _Group:
+    """Environments whose episodes began with the same potential."""
+
+    def __init__(self, potential: Potential, n: int) -> None:
+        self.potential, self._carry = potential, potential.init(n)
+        self.members: Mask = np.zeros(n, np.bool_)
+
+    def step(self, batch: Batch) -> Any:
+        self._carry, phi = self.potential.step(self._carry, batch)
+        return phi

@@ -1,13 +1,18 @@
-"""Shaping of a Gymnasium environment: r + discount * Phi' - Phi, and nothing else changes."""
+"""Shaping of Gymnasium's environments, single and vectorised: r + discount * Phi' - Phi, and nothing else changes."""
 
-from math import isfinite
+from collections.abc import Sequence
+from os import PathLike, fspath
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from secret_rl.shaping.potentials import not_finite
-from secret_rl.shaping.terms import PotentialLike, agree, recorded
+from secret_rl.shaping.core import Mask, PotentialLike, Shaper, ShapingConfig, Values, last_seen, one_row
+
+_FLAG = {False: np.zeros(1, np.bool_), True: np.ones(1, np.bool_)}
+_RESET_NEEDED = "no episode has begun: call reset() first"
 
 
 class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -22,8 +27,8 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     >>> reward, info["env_reward"], info["shaping_reward"]
     (0.05, 0.0, 0.05)
 
-    ``potential`` is a potential or the path of a saved one; a path survives ``env.spec.to_json()``, an object
-    does not. A potential that remembers is given a memory of its own.
+    ``potential`` is a potential, a function of (observation, info), or the path of a saved one; a path survives
+    ``env.spec.to_json()``, an object does not.
 
     ``discount`` is the agent's own, in (0, 1]: with another one the optimal policies change. Agents find it with
     ``env.get_wrapper_attr("shaping_discount")``.
@@ -35,7 +40,7 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     value the state that was cut off at its potential less), ``"zero"`` for agents that treat it as an end. Where the
     episode terminates Phi' is 0, always.
 
-    ``info["env_reward"]`` and ``info["shaping_reward"]`` tell the two parts of the reward. Shapings may be stacked:
+    ``info["env_reward"]`` and ``info["shaping_reward"]`` are the two parts of the reward. Shapings may be stacked:
     the first stays the environment's, the second is the sum of all. Log returns inside of this wrapper, or from
     ``info["env_reward"]``.
     """
@@ -51,51 +56,53 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     ) -> None:
         RecordConstructorArgs.__init__(
             self,
-            potential=recorded(potential),
+            potential=fspath(potential) if isinstance(potential, PathLike) else potential,
             discount=discount,
             scale=scale,
             truncation=truncation,
             _disable_deepcopy=True,  # potentials may hold a whole model; they are not changed by use
         )
         gym.Wrapper.__init__(self, env)
-        terms = agree(potential, discount, scale, truncation, env.observation_space, env.action_space)
+        self._spaces = env.observation_space, env.action_space
+        config = ShapingConfig.from_args(potential, discount, scale, truncation, *self._spaces)
         if env.has_wrapper_attr("shaping_discount"):
             inner = env.get_wrapper_attr("shaping_discount")
-            if inner != terms.discount:
+            if inner != config.discount:
                 raise ValueError(
                     f"the environment is shaped with discount {inner}, and discount {discount} is asked for: both must "
                     "be the agent's own"
                 )
-        self.potential = terms.potential.fresh()
-        self.shaping_discount = terms.discount
-        self.shaping_scale = terms.scale
-        self._keep = terms.keep_on_truncation
-        self._before: float | None = None  # scaled Phi of the present state; None before the first episode
+        self.potential = config.potential
+        self.shaping_discount = config.discount
+        self.shaping_scale = config.scale
+        self._keep = config.keep_on_truncation
+        self._shaper = Shaper(config, 1, *self._spaces)
+        self._begun = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._before = self.shaping_scale * float(self.potential.begin(observation, info))
+        self._shaper.start(_FLAG[True], one_row(self._spaces[0], observation), [info])
+        self._begun = True
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step and add the shaping to its reward."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        before = self._before
-        if before is None:
-            raise gym.error.ResetNeeded("no episode has begun: call reset() first")
-        # Plain floats: sums with NumPy scalars are slower, and with those of 32 bits less exact.
+        if not self._begun:
+            raise gym.error.ResetNeeded(_RESET_NEEDED)
         reward = float(reward)
         stacked = "shaping_reward" in info
         env_reward = info["env_reward"] if stacked else reward
-        after = self.shaping_scale * float(self.potential.step(action, observation, env_reward, info))
-        # Terminal states have no potential, or the optimal policies change. Termination wins over truncation.
-        if terminated or (truncated and not self._keep):
-            after = 0.0
-        shaping = self.shaping_discount * after - before
-        if not isfinite(shaping):
-            raise ValueError(not_finite(self.potential, f"{after} after {before}"))
-        self._before = after
+        batch = self._shaper.batch(
+            _FLAG[False],
+            _FLAG[True],
+            one_row(self._spaces[0], observation),
+            one_row(self._spaces[1], action),
+            np.array([env_reward], np.float64),
+            [info],
+        )
+        shaping = float(self._shaper.step(batch, _FLAG[bool(terminated)], _FLAG[bool(truncated)])[0])
         info = info.copy()  # environments may keep theirs
         info["env_reward"] = env_reward
         info["shaping_reward"] = info["shaping_reward"] + shaping if stacked else shaping
@@ -115,3 +122,118 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             "discount": self.shaping_discount,
             "keep_on_truncation": self._keep,
         }
+
+
+class VectorPotentialShaping(VectorWrapper[Any, Any, Any, Any, Any]):
+    """What ``PotentialShaping`` gives side by side, infos included; see there for the arguments.
+
+    >>> import gymnasium as gym, secret_rl
+    >>> from secret_rl.shaping import TablePotential, VectorPotentialShaping
+    >>> envs = gym.make_vec("secret_rl/Triggers-v0", num_envs=4, layout_seed=1)
+    >>> envs = VectorPotentialShaping(envs, TablePotential({state: state / 1024 for state in range(1024)}), 0.99)
+    >>> _ = envs.reset(seed=0)
+    >>> _, rewards, _, _, infos = envs.step(envs.action_space.sample())
+    >>> bool((rewards == infos["env_reward"] + infos["shaping_reward"]).all())
+    True
+
+    In NEXT_STEP mode the step that resets an environment pays nothing. In SAME_STEP mode, the two parts of the last
+    reward of an episode are in ``infos["final_info"]``, as everything else of its last step is.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        potential: PotentialLike,
+        discount: float,
+        *,
+        scale: float | str = 1.0,
+        truncation: str = "keep",
+    ) -> None:
+        super().__init__(env)
+        spaces = env.single_observation_space, env.single_action_space
+        config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
+        self.shaping_discount = config.discount
+        self.shaping_scale = config.scale
+        self._mode = _autoreset_mode(env)
+        self._shaper = Shaper(config, env.num_envs, *spaces)
+        self._begun = False
+        self._none = np.zeros(env.num_envs, np.bool_)
+        self._over = self._none  # (n,) NEXT_STEP: the next step is a reset
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode in every environment, or in those that ``options["reset_mask"]`` names."""
+        started = ~self._none
+        if options is not None and "reset_mask" in options:
+            started = np.array(options["reset_mask"], np.bool_)  # now: the environments may take it out
+        observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type, unused-ignore]
+        self._shaper.start(started, observations, infos)
+        self._over = self._over & ~started
+        self._begun = True
+        return observations, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step the environments and add the shaping to their rewards."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        if not self._begun:
+            raise gym.error.ResetNeeded(_RESET_NEEDED)
+        rewards = np.asarray(rewards, np.float64)
+        ended: Mask = np.asarray(terminated, np.bool_) | np.asarray(truncated, np.bool_)
+        env_rewards = _env_rewards(rewards, infos)
+        last = None
+        if self._mode is AutoresetMode.SAME_STEP:
+            started = ended
+            if np.count_nonzero(ended):  # their last steps are in the infos
+                infos = {**infos, "final_info": infos.get("final_info", {})}
+                env_rewards = _env_rewards(env_rewards, infos["final_info"])
+                seen = last_seen(observations, _final(infos, ended), self.env.single_observation_space)
+                last = self._shaper.batch(self._none, ended, seen, actions, env_rewards, infos["final_info"])
+        else:
+            started = self._over
+            self._over = ended if self._mode is AutoresetMode.NEXT_STEP else self._none
+        stepped = ~started
+        batch = self._shaper.batch(started, stepped, observations, actions, env_rewards, infos)
+        shaping = self._shaper.step(batch, terminated, truncated, last)
+        if last is not None:
+            infos["final_info"] = _with_parts(infos["final_info"], ended, env_rewards, shaping)
+        return observations, rewards + shaping, terminated, truncated, _with_parts(infos, stepped, env_rewards, shaping)
+
+
+def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    mode = env.metadata.get("autoreset_mode")
+    if mode is None:
+        gym.logger.warn(f'{env} does not say its metadata["autoreset_mode"]: taking it for NEXT_STEP')
+        return AutoresetMode.NEXT_STEP
+    return AutoresetMode(mode)
+
+
+def _env_rewards(rewards: Values, infos: dict[str, Any]) -> Values:
+    """(n,) unshaped rewards: where an inner shaping gives them, its."""
+    if "shaping_reward" not in infos:
+        return rewards
+    return np.where(infos["_env_reward"], infos["env_reward"], rewards)
+
+
+def _final(infos: dict[str, Any], ended: Mask) -> dict[int, Any]:
+    """What was seen last in the episodes that have just ended, by environment."""
+    try:
+        return {i: infos["final_obs"][i] for i in np.flatnonzero(ended).tolist()}
+    except KeyError:
+        raise ValueError(
+            'an episode ended in SAME_STEP mode without infos["final_obs"]: its last potential cannot be known; '
+            "let the environments give it, or use another autoreset mode"
+        ) from None
+
+
+def _with_parts(infos: dict[str, Any], mask: Mask, env_rewards: Values, shaping: Values) -> dict[str, Any]:
+    """Infos with the two parts of the rewards of some environments, laid out as Gymnasium does."""
+    count = np.count_nonzero(mask)
+    if count == 0:
+        return infos
+    if "shaping_reward" in infos:  # of a shaping that this one is stacked on
+        shaping = infos["shaping_reward"] + shaping
+    if count < len(mask):
+        env_rewards, shaping = np.where(mask, env_rewards, 0.0), np.where(mask, shaping, 0.0)
+    parts = {"env_reward": env_rewards, "_env_reward": mask.copy()}
+    return {**infos, **parts, "shaping_reward": shaping, "_shaping_reward": mask.copy()}

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from secret_rl.shaping.states import canonical
+from secret_rl.shaping.table import canonical
 from secret_rl.trajectories import Episode, Trajectories
 from secret_rl.trajectories.nested import map_arrays
 

@@ -7,7 +7,30 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from secret_rl.shaping.states import canonical
+from secret_rl.shaping import Batch
+from secret_rl.shaping.table import canonical
+from secret_rl.trajectories.nested import map_arrays
+
+_YES, _NO = np.ones(1, np.bool_), np.zeros(1, np.bool_)
+
+
+class OneEnvironment:
+    """A potential asked for a single environment, without a wrapper."""
+
+    def __init__(self, potential: Any) -> None:
+        self._potential, self._carry = potential, potential.init(1)
+
+    def start(self, observation: Any, info: Mapping[str, Any]) -> float:
+        """Phi of the first state of an episode."""
+        return self._ask(Batch(_YES, _NO, _batched(observation), None, None, [info]))
+
+    def step(self, action: Any, observation: Any, reward: float, info: Mapping[str, Any]) -> float:
+        """Phi after a step."""
+        return self._ask(Batch(_NO, _YES, _batched(observation), _batched(action), np.array([reward]), [info]))
+
+    def _ask(self, batch: Batch) -> float:
+        self._carry, phi = self._potential.step(self._carry, batch)
+        return float(phi[0])
 
 
 class RunningSum:
@@ -15,32 +38,23 @@ class RunningSum:
 
     def __init__(self, credit: Mapping[tuple[Any, Any], float], cap: float) -> None:
         self.credit, self.cap = dict(credit), cap
-        self.sum = 0.0
-        self._state: Any = None
+        self.bound, self.reward_bound = cap, None
 
-    def begin(self, observation: Any, info: Mapping[str, Any], /) -> float:  # noqa: ARG002
-        """0"""
-        self.sum, self._state = 0.0, canonical(info["state"])
-        return 0.0
+    def init(self, n: int) -> list[tuple[float, Any]]:
+        """A sum and a state for each environment."""
+        return [(0.0, None)] * n
 
-    def step(self, action: Any, observation: Any, reward: float, info: Mapping[str, Any], /) -> float:  # noqa: ARG002
-        """The sum with this step."""
-        self.sum = min(self.cap, self.sum + self.credit.get((self._state, canonical(action)), 0.0))
-        self._state = canonical(info["state"])
-        return self.sum
-
-    def fresh(self) -> "RunningSum":
-        """With a sum of its own."""
-        return RunningSum(self.credit, self.cap)
-
-    @property
-    def bound(self) -> float:
-        """The cap."""
-        return self.cap
-
-    @property
-    def reward_bound(self) -> None:
-        """Not known."""
+    def step(self, carry: list[tuple[float, Any]], batch: Batch) -> tuple[list[tuple[float, Any]], Any]:
+        """The sums with these steps."""
+        for i in batch.rows.tolist():
+            total, state = carry[i]
+            total = (
+                min(self.cap, total + self.credit.get((state, canonical(batch.action(i))), 0.0))
+                if batch.steps[i]
+                else 0.0
+            )
+            carry[i] = total, canonical(batch.info(i)["state"])
+        return carry, np.array([total for total, _ in carry])
 
 
 class Everything:
@@ -52,28 +66,25 @@ class Everything:
     bound = 1.0
     reward_bound = None
 
-    def __init__(self, infos: tuple[str, ...] = ("state",)) -> None:
-        self.infos = infos
-        self._mark = 0
+    def __init__(self, infos: tuple[str, ...] = ("state",), seed: int = 0) -> None:
+        self.infos, self.seed = infos, seed
 
-    def begin(self, observation: Any, info: Mapping[str, Any], /) -> float:
-        """In [-1, 1]"""
-        self._mark = 0
-        return self._next(observation, *(info.get(name) for name in self.infos))
+    def init(self, n: int) -> list[int]:
+        """A mark for each environment."""
+        return [0] * n
 
-    def step(self, action: Any, observation: Any, reward: float, info: Mapping[str, Any], /) -> float:
-        """In [-1, 1]"""
-        return self._next(action, observation, reward, *(info.get(name) for name in self.infos))
-
-    def fresh(self) -> "Everything":
-        """With a mark of its own."""
-        return Everything(self.infos)
-
-    def _next(self, *parts: Any) -> float:
-        for part in parts:
-            plain = sorted(part.items()) if isinstance(part, dict) else part
-            self._mark = zlib.crc32(repr(canonical(plain)).encode(), self._mark)
-        return self._mark / 2**31 - 1
+    def step(self, carry: list[int], batch: Batch) -> tuple[list[int], Any]:
+        """(n,) in [-1, 1]; NaN where nothing is asked for"""
+        phi = np.full(len(carry), np.nan)
+        for i in batch.rows.tolist():
+            mark, parts = self.seed, [batch.observation(i), *(batch.info(i).get(name) for name in self.infos)]
+            if batch.steps[i]:
+                mark, parts = carry[i], [batch.action(i), float(batch.rewards[i]), *parts]
+            for part in parts:
+                plain = sorted(part.items()) if isinstance(part, dict) else part
+                mark = zlib.crc32(repr(canonical(plain)).encode(), mark)
+            carry[i], phi[i] = mark, mark / 2**31 - 1
+        return carry, phi
 
 
 class EveryEnding(gym.Env[Any, Any]):
@@ -114,3 +125,7 @@ class EveryEnding(gym.Env[Any, Any]):
         if self.np_random.random() < 0.5:
             info["luck"] = float(self.np_random.random())
         return {"place": self._place.copy(), "cue": cue}, info
+
+
+def _batched(nest: Any) -> Any:
+    return map_arrays(lambda array: np.asarray(array)[None], nest)

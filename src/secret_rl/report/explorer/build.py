@@ -24,7 +24,7 @@ from secret_rl.report.explorer.episode import annotation_names, annotations, des
 from secret_rl.report.explorer.pictures import EnvLike, Viewer
 from secret_rl.report.record import doubt_of, verdict_of
 from secret_rl.shaping import CoverageWarning, NotCreditWarning, OnlineCredit, PotentialRangeWarning, ReplayShaping
-from secret_rl.shaping.terms import PotentialLike
+from secret_rl.shaping.core import PotentialLike
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import named_arrays
 

@@ -1,16 +1,12 @@
 """Shaping of transitions that are stored: a replay buffer, or trajectories."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from secret_rl.shaping.potentials import Infos, Mask, Potential, Values
-from secret_rl.shaping.side_by_side import ListedInfos, SideBySide
+from secret_rl.shaping.core import Infos, Mask, PotentialLike, Shaper, ShapingConfig, Values, check_spaces
 from secret_rl.shaping.table import TablePotential
-from secret_rl.shaping.terms import PotentialLike, agree, check_spaces
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays
 from secret_rl.trajectories.spaces import infer
@@ -33,36 +29,17 @@ class ReplayShaping:
     """
 
     def __init__(
-        self,
-        potential: PotentialLike,
-        discount: float,
-        *,
-        scale: float | str = 1.0,
-        truncation: str = "keep",
+        self, potential: PotentialLike, discount: float, *, scale: float | str = 1.0, truncation: str = "keep"
     ) -> None:
-        self._terms = agree(potential, discount, scale, truncation)
+        self._config = ShapingConfig.from_args(potential, discount, scale, truncation)
+        self.potential, self.discount, self.scale = self._config.potential, self._config.discount, self._config.scale
         self._asked_scale, self._truncation = scale, truncation
-        self._running: SideBySide | None = None  # of the transitions that arrive
+        self._shaper: Shaper | None = None  # of the transitions that arrive
         self._begun = np.zeros(0, np.bool_)
 
-    @property
-    def potential(self) -> Potential:
-        """What it pays with."""
-        return self._terms.potential
-
-    @property
-    def discount(self) -> float:
-        """Must be the agent's own."""
-        return self._terms.discount
-
-    @property
-    def scale(self) -> float:
-        """What the potential is multiplied with."""
-        return self._terms.scale
-
     def __repr__(self) -> str:
-        terms = f"{self.discount}, scale={self.scale}, truncation={self._truncation!r}"
-        return f"ReplayShaping({self.potential!r}, {terms})"
+        settings = f"{self.discount}, scale={self.scale}, truncation={self._truncation!r}"
+        return f"ReplayShaping({self.potential!r}, {settings})"
 
     def clone_with(self, potential: PotentialLike) -> "ReplayShaping":
         """The same shaping with another potential, and no episode begun; ``scale="fit"`` is fitted to it anew."""
@@ -95,7 +72,7 @@ class ReplayShaping:
         rewards: NDArray[Any],
         terminated: Mask,
         truncated: Mask,
-        infos: Infos | Sequence[Mapping[str, Any]] = (),
+        infos: Infos = (),
     ) -> Values:
         """(n,) discount * Phi' - Phi of one step in each of n environments; call it for every step, in order.
 
@@ -110,10 +87,8 @@ class ReplayShaping:
                 "Cells(...), or use over(trajectories), which know their states"
             )
         started = np.asarray(started, np.bool_)
-        if self._running is None:
-            self._running = SideBySide(
-                self._terms, len(started), *(batch_space(infer(nest), len(started)) for nest in (observations, actions))
-            )
+        if self._shaper is None:
+            self._shaper = Shaper(self._config, len(started), infer(observations), infer(actions))
             self._begun = np.zeros(len(started), np.bool_)
         if started.shape != self._begun.shape:
             raise ValueError(
@@ -124,44 +99,44 @@ class ReplayShaping:
         if not self._begun.all():
             env = int(np.argmin(self._begun))
             raise ValueError(f"no episode has begun in environment {env}: set started where its first step comes")
-        if not isinstance(infos, Mapping):
-            infos = ListedInfos(infos) if len(infos) else {}
         terminated, truncated = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
-        self._running.begin(started, observations, {})
-        everywhere = np.ones(len(started), np.bool_)
-        after = self._running.step(everywhere, actions, next_observations, np.asarray(rewards, np.float64), infos)
-        paid = self._running.pay(everywhere, after, terminated, truncated)
+        self._shaper.start(started, observations, ())
+        rewards, everywhere = np.asarray(rewards, np.float64), np.ones(len(started), np.bool_)
+        batch = self._shaper.batch(~everywhere, everywhere, next_observations, actions, rewards, infos)
         self._begun = self._begun & ~(terminated | truncated)
-        return paid
+        return self._shaper.step(batch, terminated, truncated)
 
     def _pay_together(self, data: Trajectories, chosen: NDArray[np.int64], paid: Values, before: Values) -> None:
         """Fill in what some episodes are paid and start from, one time step after the other in all of them."""
         starts, lengths = np.asarray(data.offsets)[chosen], data.lengths[chosen]
         last = starts + lengths - 1
         over = np.asarray(data.terminated)[last]
-        if not self._terms.keep_on_truncation:
+        if not self._config.keep_on_truncation:
             over = over | np.asarray(data.truncated)[last]
-        spaces = (batch_space(space, len(chosen)) for space in (data.observation_space, data.action_space))
-        shaping = SideBySide(self._terms, len(chosen), *spaces)
-        everywhere = np.ones(len(chosen), np.bool_)
-        shaping.begin(everywhere, _rows(data.observations, starts), _info(state=_rows(data.states, starts)))
+        shaper = Shaper(self._config, len(chosen), data.observation_space, data.action_space)
+        none = np.zeros(len(chosen), np.bool_)
+        shaper.start(~none, _rows(data.observations, starts), _with_states({}, _rows(data.states, starts)))
         rewards = np.asarray(data.rewards)
         for t in range(int(lengths.max())):
             here = np.minimum(starts + t, last)
             active, ends = t < lengths, np.equal(t, lengths - 1)
             asked = active & ~(ends & over)  # behind an end there is no potential, and perhaps no observation
             if data.final_observations is None and (ends & asked).any():
-                raise ValueError(_no_final(int(chosen[np.argmax(ends & asked)])))
-            told = {name: np.asarray(rows)[here] for name, rows in data.annotations.items()}
+                raise ValueError(
+                    f"the trajectories hold no final observations, and episode {chosen[np.argmax(ends & asked)]} did "
+                    "not terminate: what its last step led to is needed for its potential; collect them with final "
+                    "observations"
+                )
+            known = {name: np.asarray(rows)[here] for name, rows in data.annotations.items()}
             follows = np.minimum(here + 1, last), ends, chosen
-            infos = _info(**told, state=_following(data.states, data.final_states, *follows))
+            infos = _with_states(known, _following(data.states, data.final_states, *follows))
             if data.states is not None and data.final_states is None:
                 infos["_state"] = ~ends
             seen = _following(data.observations, data.final_observations, *follows)
-            after = shaping.step(asked, _rows(data.actions, here), seen, rewards[here].astype(np.float64), infos)
-            before[here[active]] = shaping.before[active]
-            terms = shaping.pay(active, after, ends & over, np.zeros_like(ends))
-            paid[here[active]] = terms[active]
+            before[here[active]] = self.scale * shaper.phi[active]
+            here_rewards = rewards[here].astype(np.float64)
+            batch = shaper.batch(none, asked, seen, _rows(data.actions, here), here_rewards, infos)
+            paid[here[active]] = shaper.step(batch, ends & over, none)[active]
 
 
 def _following(nest: Any, finals: Any, rows: NDArray[np.int64], ends: Mask, chosen: NDArray[np.int64]) -> Any:
@@ -182,14 +157,5 @@ def _rows(nest: Any, which: NDArray[np.int64]) -> Any:
     return None if nest is None else map_arrays(lambda array: np.asarray(array)[which], nest)
 
 
-def _info(**entries: Any) -> dict[str, Any]:
-    """Infos of n environments as Gymnasium lays them out, of what is known."""
-    infos = {name: rows for name, rows in entries.items() if rows is not None}
-    return infos | {f"_{name}": np.ones(len(rows), np.bool_) for name, rows in infos.items()}
-
-
-def _no_final(episode: int) -> str:
-    return (
-        f"the trajectories hold no final observations, and episode {episode} did not terminate: what its last step led "
-        "to is needed for its potential; collect them with final observations"
-    )
+def _with_states(infos: dict[str, Any], states: Any) -> dict[str, Any]:
+    return infos if states is None else {**infos, "state": states}

@@ -1,4 +1,4 @@
-"""A potential that changes between episodes: one function within each, and no policy becomes better or worse."""
+"""Events, functions, and a potential that changes between episodes: no policy becomes better or worse."""
 
 from functools import partial
 
@@ -6,16 +6,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import TimeLimit
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.shaping.playing import compare
 
 from secret_rl.agents import QLearning
 from secret_rl.envs.tabular import best_return, tabular_of
-from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.shaping import (
+    Batch,
     Cells,
     ChangingPotential,
+    EventCredit,
     NoPotential,
     Observed,
     PotentialShaping,
@@ -23,8 +25,9 @@ from secret_rl.shaping import (
     TablePotential,
     VectorPotentialShaping,
 )
+from secret_rl.shaping.core import load_potential
 from secret_rl.testing.mdps import MdpEnv, is_clear, measure, optimal_actions, random_mdp
-from secret_rl.testing.shaping import EveryEnding, Everything, RunningSum
+from secret_rl.testing.shaping import EveryEnding, Everything, OneEnvironment
 from secret_rl.trajectories import Recorder
 
 NORMAL = np.random.default_rng(0).normal(size=4096).tolist()
@@ -37,14 +40,14 @@ def places(seed):
     return TablePotential({(x - 9, y - 9, c): values[x, y, c] for x, y, c in np.ndindex(18, 18, 4)}, state=CELLS)
 
 
-class PerFunction(TablePotential):
-    """A table that is asked for one state at a time."""
-
-    def vector(self, n):
-        return None
-
-
-POTENTIALS = [places(0), places(1), places(2), Everything(), PerFunction(places(3).values, state=CELLS), NoPotential()]
+POTENTIALS = [
+    places(0),
+    places(1),
+    places(2),
+    Everything(),
+    lambda observation, info: info["state"][0] / 3,
+    NoPotential(),
+]
 
 
 @settings(max_examples=40)
@@ -73,11 +76,11 @@ def test_within_an_episode_it_is_one_function(seed, swaps, discount):
         np.testing.assert_array_equal(paid[steps], expected)
         # and so it adds up along the episode: what it pays depends on the two ends alone
         total = sum(discount**t * term for t, term in enumerate(paid[steps]))
-        own, episode = potential.fresh(), data[number]
+        own, episode = OneEnvironment(load_potential(potential)), data[number]
         rows = [{name: part[t] for name, part in episode.observations.items()} for t in range(len(episode))]
         rows.append(episode.final_observation)
         infos = [{"state": state} for state in [*episode.states, episode.final_state]]
-        values = [own.begin(rows[0], infos[0])]
+        values = [own.start(rows[0], infos[0])]
         for t in range(len(episode)):
             values.append(own.step(episode.actions[t], rows[t + 1], float(episode.rewards[t]), infos[t + 1]))
         end = 0.0 if episode.terminated else discount ** len(episode) * values[-1]
@@ -85,72 +88,44 @@ def test_within_an_episode_it_is_one_function(seed, swaps, discount):
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(seeds, st.integers(1, 4), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=8))
 def test_side_by_side_each_environment_goes_over_at_its_own_start(mode, seed, n, swaps):
     first, second = ChangingPotential(POTENTIALS[0]), ChangingPotential(POTENTIALS[0])
     ours = VectorPotentialShaping(SyncVectorEnv([EveryEnding] * n, autoreset_mode=mode), first, 0.9)
     theirs = SyncVectorEnv([lambda: PotentialShaping(EveryEnding(), second, 0.9)] * n, autoreset_mode=mode)
-    ours.action_space.seed(seed % 2**31)
-    for envs in (ours, theirs):
-        envs.reset(seed=seed % 2**31)
-    for step in range(30):
+
+    def swap(step):
         for when, which in swaps:
             if when == step:
                 first.swap(POTENTIALS[which])
                 second.swap(POTENTIALS[which])
-        actions = ours.action_space.sample()
-        mine, other = ours.step(actions), theirs.step(actions)
-        np.testing.assert_array_equal(mine[1], other[1])
-        ended = mine[2] | mine[3]
-        if mode is AutoresetMode.DISABLED and ended.any():
-            for envs in (ours, theirs):
-                envs.reset(options={"reset_mask": ended.copy()})
+
+    compare(ours, theirs, seed % 2**31, 30, mode, before_step=swap)
 
 
 def test_episodes_that_began_before_and_after_a_swap_run_beside_each_other():
     one, other = (TablePotential({0: 0.0, 1: value}, state=Observed()) for value in (1.0, 2.0))
     changing = ChangingPotential(one)
-    changing.check_spaces(gym.spaces.Discrete(2), gym.spaces.Discrete(2))
-    several = changing.vector(3)
-    first, second = np.array([True, True, False]), np.array([False, False, True])
-    several.begin(first, np.zeros(3, int), {})
+    carry, none = changing.init(3), np.zeros(3, bool)
+
+    def ask(starts):
+        nonlocal carry
+        starts = np.isin(np.arange(3), starts)
+        carry, _ = changing.step(carry, Batch(starts, none, np.zeros(3, int)))
+        carry, phi = changing.step(carry, Batch(none, ~none, np.ones(3, int)))
+        return phi.tolist()
+
+    assert ask([0, 1, 2]) == [1.0, 1.0, 1.0]
     changing.swap(other)
-    assert several.begin(second, np.ones(3, int), {})[2] == 2.0
-    step = np.zeros(3, int), np.ones(3, int), np.zeros(3), {}
-    assert several.step(first | second, *step).tolist() == [1.0, 1.0, 2.0]
-    several.begin(np.array([True, False, False]), np.zeros(3, int), {})
-    assert several.step(first | second, *step).tolist() == [2.0, 1.0, 2.0]
+    assert ask([2]) == [1.0, 1.0, 2.0]
+    assert ask([0]) == [2.0, 1.0, 2.0]
     changing.swap(one)  # back again: the episodes of its first time go on beside those of the second
-    several.begin(second, np.zeros(3, int), {})
-    assert several.step(first | second, *step).tolist() == [2.0, 1.0, 1.0]
-    several.begin(first, np.zeros(3, int), {})
-    assert several.step(first | second, *step).tolist() == [1.0, 1.0, 1.0]
-    assert len(several._groups) == 1, "potentials that no episode is shaped with any more are let go"
-    fresh = changing.vector(2)
-    fresh.begin(np.array([True, False]), np.zeros(2, int), {})
-    with pytest.raises(RuntimeError, match="no episode has begun"):
-        fresh.step(np.array([True, True]), np.zeros(2, int), np.ones(2, int), np.zeros(2), {})
-
-
-def test_all_copies_follow():
-    changing = ChangingPotential(TablePotential({0: 1.0}))
-    copies = [changing.fresh(), changing.fresh().fresh()]
-    copies[0].begin(None, {"state": 0})
-    copies[1].swap(TablePotential({0: 3.0}, reward_bound=4.0))
-    assert copies[0].step(0, None, 0.0, {"state": 0}) == 1.0
-    assert [one.begin(None, {"state": 0}) for one in (changing, *copies)] == [3.0] * 3
-    assert [(one.bound, one.reward_bound, one.swaps) for one in (changing, *copies)] == [(3.0, 4.0, 1)] * 3
-    assert "swapped 1 times" in repr(changing)
-
-
-def test_memories_are_not_shared():
-    changing = ChangingPotential(RunningSum({(0, 0): 0.25}, cap=1.0))
-    one, other = changing.fresh(), changing.fresh()
-    for potential in (one, other):
-        potential.begin(None, {"state": 0})
-    assert [one.step(0, None, 0.0, {"state": 0}) for _ in range(2)] == [0.25, 0.5]
-    assert other.step(0, None, 0.0, {"state": 0}) == 0.25
+    assert ask([2]) == [2.0, 1.0, 1.0]
+    assert ask([0, 1]) == [1.0, 1.0, 1.0]
+    assert len(carry) == 1, "potentials that no episode is shaped with any more are let go"
+    assert (changing.bound, changing.reward_bound, changing.swaps) == (1.0, None, 2)
+    assert "swapped 2 times" in repr(changing)
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
@@ -160,13 +135,10 @@ def test_what_does_not_fit_is_refused(tmp_path):
         changing.swap(TablePotential({(0, 0): 1.0}, state=Cells(1.0)))
     with pytest.raises(TypeError, match="is not a potential"):
         changing.swap(3)
-    with pytest.raises(TypeError, match="changes on its own"):
-        changing.swap(changing.fresh())
-    with pytest.raises(TypeError, match="changes already"):
-        ChangingPotential(changing)
+    for wrong in (changing.swap, ChangingPotential):
+        with pytest.raises(TypeError, match="changes on its own"):
+            wrong(changing)
     assert changing.swaps == 0 and changing.present.values == places(0).values
-    with pytest.raises(RuntimeError, match="no episode has begun"):
-        changing.step(0, {"place": np.zeros(2), "cue": 0}, 0.0, {})
 
 
 def test_it_has_no_form_as_arrays():
@@ -212,21 +184,15 @@ def test_optimal_actions_are_the_same_whatever_version_an_episode_has(seed, disc
 class Clock:
     """Phi of the state and of the time in the episode: another function at each visit (Devlin and Kudenko 2012)."""
 
-    bound = reward_bound = None
-
     def __init__(self, values):
-        self.values, self.time = values, 0
+        self.values = values
 
-    def begin(self, observation, info):
-        self.time = 0
-        return float(self.values[0, info["state"]])
+    def init(self, n):
+        return np.zeros(n, int)
 
-    def step(self, action, observation, reward, info):
-        self.time = min(self.time + 1, len(self.values) - 1)
-        return float(self.values[self.time, info["state"]])
-
-    def fresh(self):
-        return Clock(self.values)
+    def step(self, carry, batch):
+        carry = np.where(batch.starts, 0, np.minimum(carry + batch.steps, len(self.values) - 1))
+        return carry, self.values[carry, batch.entry("state").astype(int)]
 
 
 @settings(max_examples=60)
@@ -236,36 +202,8 @@ def test_optimal_actions_are_the_same_with_the_potential_at_the_time_of_each_vis
     mdp = random_mdp(seed, states=states, actions=2)
     assume(is_clear(mdp, discount))
     env = PotentialShaping(MdpEnv(mdp), Clock(np.random.default_rng(seed).normal(0, 2, (3, states))), discount)
-    met = measure(env, lambda: env.potential.time)
+    met = measure(env, lambda: int(env._shaper._carry[0]))
     np.testing.assert_array_equal(optimal_actions(met.mdp, discount), optimal_actions(mdp, discount)[met.behind])
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_learner_finds_the_optimum_once_the_potential_rests(seed):
-    """Q-learning while potentials come and go, wild ones too, and then stay: it does what is best in the end."""
-    base = TimeLimit(MdpEnv(mdp := random_mdp(seed, states=5, actions=3)), max_episode_steps=30)
-    rng = np.random.default_rng(seed)
-    changing = ChangingPotential(TablePotential(dict(enumerate(rng.normal(0, 2, 5).tolist()))))
-
-    class Swapping(gym.Wrapper):
-        episodes = 0
-
-        def reset(self, *, seed=None, options=None):
-            self.episodes += 1
-            if self.episodes < 1_500 and self.episodes % 50 == 0:
-                changing.swap(TablePotential(dict(enumerate(rng.normal(0, 2, 5).tolist()))))
-            # anywhere: a learner has to meet a state to learn it
-            first = int(rng.choice(np.flatnonzero(~mdp.terminal)))
-            return self.env.reset(seed=seed, options={"state": first})
-
-    learner = QLearning(seed=seed, learning_rate=0.05, epsilon=0.4, discount=0.8)
-    agent = learner.learn(Swapping(PotentialShaping(base, changing, 0.8)), 6_000)
-    assert changing.swaps == 29
-    best = mdp.q_values(0.8)
-    for state, values in agent.q.items():
-        if not mdp.terminal[state]:
-            chosen = int(values.argmax())
-            assert best[state, chosen] > best[state].max() - 0.1, (state, values, best[state])
 
 
 def test_a_maze_is_learned_while_the_potential_changes_and_after():
@@ -288,3 +226,34 @@ def test_a_maze_is_learned_while_the_potential_changes_and_after():
     curve = QLearning(seed=1, epsilon=0.05).learn(Swapping(shaped), 1_500).curve
     assert changing.swaps == 15
     assert curve.returns[-200:].mean() > 0.85 * best_return(plain, 0.99)
+
+
+def test_events_add_up_to_just_under_the_reward():
+    potential = EventCredit("found", amount=0.25)
+    phi, other = OneEnvironment(potential), OneEnvironment(potential)
+    assert phi.start(0, {}) == 0
+    found = [True, False, np.True_, 1, 0, True, True]
+    assert [phi.step(0, 0, 0.0, {"found": f}) for f in found] == [0.25, 0.25, 0.5, 0.75, 0.75, 0.95, 0.95]
+    assert other.start(0, {}) == 0 and other.step(0, 0, 0.0, {"found": True}) == 0.25
+    assert phi.step(0, 0, 0.0, {"found": False}) == 0.95, "the other one counts for itself"
+    assert phi.start(0, {}) == 0 and phi.step(0, 0, 9.0, {"found": True}) == 0.25
+    rich = EventCredit("found", amount=2, reward=4)
+    assert (rich.bound, rich.reward_bound) == (3.8, 4.0)
+    with pytest.raises(ValueError, match=r"info says nothing of 'found' \(it has \['lost', 'state'\]\)"):
+        phi.step(0, 0, 0.0, {"state": 3, "lost": True})
+    for amount in (0, -1, 1, 2, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="amount must lie between 0 and the reward of 1.0"):
+            EventCredit("found", amount=amount)
+    for reward in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="reward"):
+            EventCredit("found", amount=0.1, reward=reward)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_events_side_by_side_are_one_by_one(mode):
+    options = {"size": 4, "triggers": 2, "max_steps": 20}
+    potential = EventCredit("trigger_activated", amount=0.4)
+    ours = VectorPotentialShaping(TriggersVectorEnv(4, **options, autoreset_mode=mode), potential, 0.9)
+    theirs = SyncVectorEnv([lambda: PotentialShaping(TriggersEnv(**options), potential, 0.9)] * 4, autoreset_mode=mode)
+    ended, paid = compare(ours, theirs, 2, 80, mode)
+    assert ended > 8 and paid > 2

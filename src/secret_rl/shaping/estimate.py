@@ -1,0 +1,374 @@
+"""Table potentials estimated from trajectories of the target: of credit (paper, section 2.2), or of value alone.
+
+A kind of potential is a function registered with ``register_kind``; ``KINDS`` has all of them.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secret_rl.shaping.core import CoverageWarning, Values, row_of
+from secret_rl.shaping.table import StateOf, TablePotential, canonical, state_rows
+from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.nested import map_arrays, named_arrays
+
+Credit = Any
+"""Who earned each reward: ``Attributions`` of any credit method. Each row has ``episode``, ``step`` and ``reward``, and
+``weights[offsets[row]:offsets[row + 1]]`` of steps 0, 1, ... of its episode; ``lengths`` are those of all episodes."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of potential that is estimated from trajectories."""
+
+    name: str
+    summary: str
+    """For help texts."""
+    values: "VisitValues"
+    """(evidence, visits) to (visits,), what each visit of a state is worth."""
+    needs_credit: bool
+    rewards: str
+    """Which rewards count by default."""
+    tables_only: bool
+    """It needs to know which state was visited, and is a total over visits by trajectory, not a mean over visits."""
+
+
+KINDS: dict[str, Kind] = {}
+"""Kinds of potentials by name; see ``estimate_potential``."""
+
+
+def register_kind(
+    name: str, summary: str, *, needs_credit: bool = True, rewards: str = "positive", tables_only: bool = False
+) -> "Callable[[VisitValues], VisitValues]":
+    """Add a kind of potential for ``estimate_potential``, ``learn_potential`` and ``secret-rl potential``.
+
+    >>> @register_kind("wait", "minus the steps until the episode ends", needs_credit=False)
+    ... def wait(evidence, visits):
+    ...     time = np.arange(visits.count) - visits.starts[visits.episode]
+    ...     return (time - evidence.data.lengths[visits.episode]).astype(float)
+    >>> del KINDS["wait"]
+
+    Args:
+        name: What to ask for.
+        summary: A few words for ``--help``.
+        needs_credit: Whether attributions are needed; ``evidence.credit`` holds them.
+        rewards: Which rewards count unless said otherwise, "positive" or "all"; ``evidence.paid`` holds them.
+        tables_only: Whether it asks for ``visits.numbers``, which number the states; it then is a total over visits by
+            trajectory instead of a mean over visits.
+    """
+
+    def register(values: "VisitValues") -> "VisitValues":
+        KINDS[name] = Kind(name, summary, values, needs_credit, rewards, tables_only)
+        return values
+
+    return register
+
+
+def estimate_potential(
+    trajectories: Trajectories,
+    attributions: Credit | None = None,
+    kind: str = "pending",
+    *,
+    rewards: str | None = None,
+    reading: str = "printed",
+    discount: float = 0.95,
+    state: StateOf | None = None,
+) -> TablePotential:
+    """A potential over the states that target trajectories visit; states they do not visit get 0.
+
+    ``kind`` is one of
+
+    - ``"paper"``: as printed, the redistributed return of the pair that led to a state, summed over visits and divided
+      by the number of trajectories. ``reading="printed"`` sums what a pair earned over its visits in a trajectory
+      before it is counted at every visit; ``"once"`` counts each visit's own credit. It slows learning more often
+      than not: it falls off right behind the step that earned a reward.
+    - ``"pending"``: of the reward still to come, discounted by the wait for it, the share that past steps have already
+      earned, mean over visits. It stays until the reward is paid.
+    - ``"cumulative"``: all credit earned so far, mean over visits.
+    - ``"value"``: Monte-Carlo value, mean over visits. It needs no attributions: the baseline that credit has to beat.
+    - ``"mixed"``: pending for rewards that were attributed, value for the others: those that the present decides, which
+      ``secret.attribute`` leaves out, and those that are not predicted.
+
+    ``discount`` is that of ``"pending"``, ``"value"`` and ``"mixed"``, and need not be the agent's: the trajectories
+    are slower than the agent will be, and a smaller one leans towards their quick successes (1: no discount).
+
+    ``rewards`` is "positive" or "all"; by default all for ``"paper"``, as printed, and positive ones for the others.
+    ``state`` says where states come from, as for ``TablePotential``; by default the ``states`` of the trajectories.
+    """
+    if reading not in ("printed", "once"):
+        raise ValueError(f'reading must be "printed" or "once", got {reading!r}')
+    evidence = Evidence.of(trajectories, attributions, kind, rewards, discount, reading=reading)
+    visits = _StateVisits(trajectories, state)
+    values = evidence.kind.values(evidence, visits)
+    return visits.potential(values, total=evidence.kind.tables_only, reward_bound=largest_return(trajectories))
+
+
+class Visits:
+    """Every visit of a state: T + 1 in an episode of T steps where the last one is known (``last``), else T."""
+
+    def __init__(self, data: Trajectories, last: bool) -> None:
+        self.data = data
+        self.lengths = data.lengths + last
+        self.count = int(self.lengths.sum())
+        self.starts = np.cumsum(self.lengths) - self.lengths
+        self.episode = np.repeat(np.arange(len(data)), self.lengths)
+        time = np.arange(self.count) - self.starts[self.episode]
+        self.of_step = np.flatnonzero(time < data.lengths[self.episode])
+        """(steps,) the visit before each step."""
+        self.last = np.flatnonzero(time == data.lengths[self.episode])
+        """(episodes,) the visit after the last step, or () if it is not known."""
+
+    def joined(self, steps: Any, finals: Any) -> Any:
+        """(visits, ...) a nest of what was there before each step and, where last visits are known, at the end."""
+        if not len(self.last):
+            return steps
+        order = np.argsort(np.concatenate([self.of_step, self.last]))
+        return map_arrays(lambda array, final: np.concatenate([array, final])[order], steps, finals)
+
+    def before(self, of_steps: Values) -> Values:
+        """(visits,) what belongs to each step at the visit before it; 0 after the last."""
+        values = np.zeros(self.count)
+        values[self.of_step] = of_steps
+        return values
+
+    def after(self, of_steps: Values) -> Values:
+        """(visits,) what belongs to each step at the visit after it; 0 at the first."""
+        values = np.zeros(self.count + 1)
+        values[self.of_step + 1] = of_steps
+        values[self.starts] = 0.0  # where the last state is not known, the next visit is another episode's
+        return values[: self.count]
+
+
+class _StateVisits(Visits):
+    """Visits with the states that are visited."""
+
+    def __init__(self, data: Trajectories, state: StateOf | None) -> None:
+        super().__init__(data, (data.final_states if state is None else data.final_observations) is not None)
+        if state is None and data.states is None:
+            raise ValueError(
+                'the trajectories hold no states: collect them from an environment whose info has "state", or say with '
+                "state= how to make states of observations, as Observed(), Cells(...) or a function"
+            )
+        self.state = state
+        known: list[tuple[Any, Any, NDArray[Any]]] = [(data.observations, data.states, self.of_step)]
+        if len(self.last):
+            known.append((data.final_observations, data.final_states, self.last))
+        if state is None or hasattr(state, "rows"):
+            rows = [np.asarray(state_rows(state, nest, states)) for nest, states, _ in known]
+            found: Any = self.joined(rows[0], rows[-1])
+        else:  # a function of one observation
+            found = [None] * self.count
+            for nest, states, places in known:
+                for i, place in enumerate(places.tolist()):
+                    info = {} if states is None else {"state": states[i]}
+                    found[place] = canonical(state(row_of(data.observation_space, nest, i), info))
+        self.numbers, self.keys = _numbered(found)
+        """(visits,) which state each visit is of, and the states as keys."""
+
+    def potential(self, of_visits: Values, *, total: bool, reward_bound: float) -> TablePotential:
+        """The mean over the visits of each state; or their total by the number of trajectories."""
+        sums = totals(self.numbers, of_visits, len(self.keys))
+        by = len(self.data) if total else np.bincount(self.numbers, minlength=len(self.keys))
+        values = dict(zip(self.keys, (sums / by).tolist(), strict=True))
+        return TablePotential(values, state=self.state, reward_bound=reward_bound)
+
+
+class CreditRows:
+    """Attribution rows of some rewards, their weights end to end."""
+
+    def __init__(self, credit: Credit, kept: NDArray[np.bool_]) -> None:
+        sizes = np.diff(credit.offsets)
+        self.weights = np.asarray(credit.weights, np.float64)[np.repeat(kept, sizes)]
+        self.sizes = sizes[kept]
+        self.firsts = np.cumsum(self.sizes) - self.sizes
+        self.episode, self.step = credit.episode[kept], credit.step[kept]
+        self.reward = np.asarray(credit.reward, np.float64)[kept]
+
+    def step_credit(self, data: Trajectories) -> Values:
+        """(steps,) what each step earned."""
+        row, step = _within(self.sizes)
+        return totals(data.offsets[self.episode[row]] + step, self.weights * self.reward[row], data.steps)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a potential is estimated from, checked."""
+
+    data: Trajectories
+    kind: Kind
+    paid: Values
+    """(steps,) the rewards that count, 0 elsewhere."""
+    credit: CreditRows | None
+    """Who earned them, where the kind needs it."""
+    discount: float
+    reading: str
+
+    @classmethod
+    def of(
+        cls,
+        data: Trajectories,
+        attributions: Credit | None,
+        kind: str,
+        rewards: str | None,
+        discount: float,
+        *,
+        reading: str = "printed",
+        tables: bool = True,
+    ) -> "Evidence":
+        """Of trajectories, for a kind that tables or networks can hold."""
+        names = sorted(name for name, found in KINDS.items() if tables or not found.tables_only)
+        if kind not in names:
+            raise ValueError(f"kind must be one of {names}, got {kind!r}")
+        rewards = rewards or KINDS[kind].rewards
+        if rewards not in ("positive", "all"):
+            raise ValueError(f'rewards must be "positive" or "all", got {rewards!r}')
+        if not 0 < discount <= 1:
+            raise ValueError(f"discount must lie in (0, 1], got {discount}")
+        paid = _rewards_paid(data, rewards)
+        credit = _checked(data, attributions, kind, paid) if KINDS[kind].needs_credit else None
+        return cls(data, KINDS[kind], paid, credit, discount, reading)
+
+
+VisitValues = Callable[[Evidence, Any], Values]
+
+
+@register_kind("pending", "of the reward to come, what is earned already")
+def _pending(evidence: Evidence, visits: Visits) -> Values:
+    """Visit t of an episode gets, of every reward i >= t discounted by i - t, what steps before t earned of it."""
+    rows = evidence.credit
+    assert rows is not None
+    running = np.concatenate([[0.0], np.cumsum(rows.weights)])
+    row, step = _within(rows.step)  # the steps before a reward: in the state after them it is still to come
+    first = rows.firsts[row]
+    known = np.minimum(step + 1, rows.sizes[row])  # a reward that was predicted ahead of time has fewer weights
+    earned = running[first + known] - running[first]
+    still = evidence.discount ** (rows.step[row] - step - 1.0)
+    return totals(visits.starts[rows.episode[row]] + step + 1, earned * rows.reward[row] * still, visits.count)
+
+
+@register_kind("cumulative", "all credit so far")
+def _cumulative(evidence: Evidence, visits: Visits) -> Values:
+    """Visit t of an episode gets what steps before t earned."""
+    assert evidence.credit is not None
+    running = np.concatenate([[0.0], np.cumsum(visits.after(evidence.credit.step_credit(evidence.data)))])
+    earned: Values = running[1:] - running[visits.starts][visits.episode]
+    return earned
+
+
+@register_kind("value", "Monte-Carlo value, which needs no model", needs_credit=False)
+def _value(evidence: Evidence, visits: Visits) -> Values:
+    """Visit t of an episode gets the discounted sum of rewards from step t on."""
+    return visits.before(_returns(evidence.data, evidence.paid, evidence.discount))
+
+
+@register_kind("mixed", "pending for rewards that the past decides, value for the others")
+def _mixed(evidence: Evidence, visits: Visits) -> Values:
+    rows, others = evidence.credit, evidence.paid.copy()
+    assert rows is not None
+    others[evidence.data.offsets[rows.episode] + rows.step] = 0.0
+    return _pending(evidence, visits) + visits.before(_returns(evidence.data, others, evidence.discount))
+
+
+@register_kind("paper", "as printed", rewards="all", tables_only=True)
+def _paper(evidence: Evidence, visits: _StateVisits) -> Values:
+    """Each visit gets what the pair before it earned."""
+    data = evidence.data
+    assert evidence.credit is not None
+    earned = evidence.credit.step_credit(data)
+    if evidence.reading == "printed":  # at all of its visits in the trajectory together
+        episodes = np.repeat(np.arange(len(data)), data.lengths)
+        pairs = [episodes, visits.numbers[visits.of_step], *(array for _, array in named_arrays("", data.actions))]
+        numbers = _together([_numbered(np.asarray(column))[0] for column in pairs])
+        earned = totals(numbers, earned, len(numbers))[numbers]
+    return visits.after(earned)
+
+
+def _returns(data: Trajectories, paid: Values, discount: float) -> Values:
+    """(steps,) the discounted sum of rewards from each step on."""
+    values, following = np.zeros(data.steps), np.zeros(len(data))
+    starts, lengths = np.asarray(data.offsets[:-1]), data.lengths
+    for t in range(int(lengths.max()) - 1, -1, -1):
+        here = np.flatnonzero(lengths > t)
+        following[here] = paid[starts[here] + t] + discount * following[here]
+        values[starts[here] + t] = following[here]
+    return values
+
+
+def _rewards_paid(data: Trajectories, rewards: str) -> Values:
+    """(steps,) the rewards that count: all, or the positive ones; an error where there are none."""
+    if not len(data):
+        raise ValueError("no trajectories were given: collect some in the target environment")
+    paid = np.asarray(data.rewards, np.float64)
+    paid = np.maximum(paid, 0) if rewards == "positive" else paid
+    if not paid.any():
+        raise ValueError(
+            f"none of the {len(data):,} trajectories holds a {'positive ' * (rewards == 'positive')}reward, so there "
+            "is nothing to estimate a potential from: collect more, or with success_share, or use OnlineCredit, which "
+            "needs no target trajectories"
+        )
+    return paid
+
+
+def largest_return(data: Trajectories) -> float:
+    """Of the positive rewards of an episode."""
+    positive = np.maximum(np.asarray(data.rewards, np.float64), 0)
+    return float(np.add.reduceat(positive, data.offsets[:-1]).max())
+
+
+def _checked(data: Trajectories, credit: Credit | None, kind: str, paid: Values) -> CreditRows:
+    """Attributions of these trajectories and which rows count, with a warning where they say nothing."""
+    if credit is None:
+        raise ValueError(f'kind="{kind}" needs attributions of the trajectories: secret.attribute(trajectories)')
+    if not np.array_equal(credit.lengths, data.lengths):
+        raise ValueError(
+            f"the attributions are of {len(credit.lengths):,} other trajectories, of {int(np.sum(credit.lengths)):,} "
+            f"steps, than these {len(data):,} of {data.steps:,}: attribute the same ones"
+        )
+    places = data.offsets[credit.episode] + credit.step
+    if not np.array_equal(credit.reward, np.asarray(data.rewards)[places]):
+        raise ValueError(
+            "the attributions are of other trajectories: of as many steps, but with other rewards; attribute the "
+            "same ones"
+        )
+    kept = paid[places] != 0
+    if not kept.any() and kind != "mixed":
+        sign = "positive " if paid.min() >= 0 else ""
+        warnings.warn(
+            f"none of the {np.count_nonzero(paid):,} {sign}rewards was predicted correctly, so the potential is 0 "
+            "everywhere: if the target's dynamics differ from the source's, adapt(secret, trajectories) first",
+            CoverageWarning,
+            stacklevel=4,
+        )
+    return CreditRows(credit, kept)
+
+
+def totals(places: NDArray[Any], amounts: Values, count: int) -> Values:
+    """(count,) the amounts that go to each place, added up."""
+    return np.asarray(np.bincount(places, amounts, count), np.float64)
+
+
+def _within(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of rows with so many entries: (entries,) the row of each entry, and (entries,) its number in the row."""
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    return row, np.arange(len(row)) - (np.cumsum(sizes) - sizes)[row]
+
+
+def _numbered(states: Any) -> tuple[NDArray[np.int64], list[Any]]:
+    """(rows,) which of the distinct rows each is, and the distinct rows as keys."""
+    if isinstance(states, list):
+        numbers: dict[Any, int] = {}
+        return np.array([numbers.setdefault(key, len(numbers)) for key in states], np.int64), list(numbers)
+    distinct, found = np.unique(states, axis=0, return_inverse=True)
+    return np.asarray(found, np.int64).ravel(), [canonical(row) for row in distinct]
+
+
+def _together(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """(rows,) which of the distinct combinations of several numbers each row is."""
+    numbers = columns[0]
+    for column in columns[1:]:
+        numbers = np.unique(numbers * (int(column.max()) + 1) + column, return_inverse=True)[1].ravel()
+    return numbers
