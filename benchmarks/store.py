@@ -48,15 +48,15 @@ def measure(folder: Path) -> list[Row]:
     read = best(lambda: [touch_ours(batch) for batch in stored.batches(BATCH, seed=0)], 5)
 
     start = time.perf_counter()
-    dataset = srl.to_minari(data, "triggers/bench-v0")
+    dataset = srl.minari.to_minari(data, "triggers/bench-v0")
     minari_written = time.perf_counter() - start
     start = time.perf_counter()
     touch_minari(dataset)
     minari_read = time.perf_counter() - start
 
     part = data[:MINARI_ROUND_TRIP]
-    srl.to_minari(part, "triggers/part-v0")
-    equal = srl.from_minari("triggers/part-v0").equals(part)
+    srl.minari.to_minari(part, "triggers/part-v0")
+    equal = srl.minari.from_minari("triggers/part-v0").equals(part)
     return [
         Row("collect and save 40,000 random 3T1P episodes, CPU time", collected, "s", "< 1 s"),
         Row("ours: write", written, "s"),

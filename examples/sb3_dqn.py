@@ -26,7 +26,7 @@ def main(quick: bool = False) -> dict[str, float]:
 
     # 3. The agent sees the whole maze; the view shows credit the cells around the player, as in the source. Steps that
     #    matter score about 0.8, what attention leaves elsewhere 0.1 to 0.3: the threshold tells them apart.
-    view, threshold = srl.CenteredView(3), 0.0 if quick else 0.4  # a raw model tells nothing apart
+    view, threshold = srl.views.CenteredView(3), 0.0 if quick else 0.4  # a raw model tells nothing apart
     potential = srl.OnlineCredit(secret, threshold=threshold, observation=view)
 
     # 4. Held-out 5x5 mazes, three switches. Credit is spent twice: as reward, and as replay priority. A quarter of each
@@ -36,13 +36,13 @@ def main(quick: bool = False) -> dict[str, float]:
         "gamma": 0.9, "learning_rate": 1e-3, "learning_starts": 100 if quick else 500, "gradient_steps": 2,
         "train_freq": 1, "target_update_interval": 500, "buffer_size": steps, "exploration_fraction": 0.5,
         "exploration_final_eps": 0.1, "device": "cpu", "evaluate_every": steps // 20,
-        "replay_buffer_class": srl.ShapedReplayBuffer, "replay_buffer_kwargs": {"priority": 0.25},
+        "replay_buffer_class": srl.sb3.ShapedReplayBuffer, "replay_buffer_kwargs": {"priority": 0.25},
     }  # fmt: skip
     returns: dict[str, list[float]] = {"unshaped": [], "credit": []}
     for layout in (7,) if quick else (7, 8, 9, 10):
         options["env_options"] = {"size": 5, "triggers": 3, "window": None, "layout_seed": layout}
-        plain = srl.train(DQN, MAZES, steps, **options)
-        credited = srl.train(DQN, MAZES, steps, shaping=srl.shape_with(potential), **options)  # the one line
+        plain = srl.sb3.train(DQN, MAZES, steps, **options)
+        credited = srl.sb3.train(DQN, MAZES, steps, shaping=srl.sb3.shape_with(potential), **options)  # the one line
         for name, trained in (("unshaped", plain), ("credit", credited)):
             returns[name].append(trained.curve.area())  # evaluations are unshaped, whatever the agent was paid
             print(f"maze {layout}, {name:8}: mean return over training {returns[name][-1]:.2f}", flush=True)

@@ -26,7 +26,7 @@ def main(quick: bool = False) -> dict[str, float]:
 
     # 3. The agent sees the whole maze; the view shows credit the cells around the player, as in the source. Steps that
     #    matter score about 0.8, what attention leaves elsewhere 0.1 to 0.3: the threshold tells them apart.
-    view, threshold = srl.CenteredView(3), 0.0 if quick else 0.4  # a raw model tells nothing apart
+    view, threshold = srl.views.CenteredView(3), 0.0 if quick else 0.4  # a raw model tells nothing apart
     potential = srl.OnlineCredit(secret, threshold=threshold, observation=view, scale=0.45)  # two switches: below 1
 
     # 4. Held-out 5x5 mazes, two switches.
@@ -38,8 +38,8 @@ def main(quick: bool = False) -> dict[str, float]:
     returns: dict[str, list[float]] = {"unshaped": [], "credit": []}
     for layout in (7,) if quick else (7, 8, 9, 10):
         options["env_options"] = {"size": 5, "triggers": 2, "window": None, "layout_seed": layout}
-        plain = srl.train(PPO, MAZES, steps, **options)
-        credited = srl.train(PPO, MAZES, steps, shaping=srl.shape_with(potential), **options)  # the one line
+        plain = srl.sb3.train(PPO, MAZES, steps, **options)
+        credited = srl.sb3.train(PPO, MAZES, steps, shaping=srl.sb3.shape_with(potential), **options)  # the one line
         for name, trained in (("unshaped", plain), ("credit", credited)):
             returns[name].append(trained.curve.area())  # evaluations are unshaped, whatever the agent was paid
             print(f"maze {layout}, {name:8}: mean return over training {returns[name][-1]:.2f}", flush=True)

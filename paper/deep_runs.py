@@ -144,7 +144,7 @@ def _prepare(panel: Deep, device: str) -> _Prepared:
             discount = DqnOptions(**condition.options).discount
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
-                shaped = srl.PotentialShaping(env, potential or srl.NoPotential(), discount)
+                shaped = srl.PotentialShaping(env, potential or srl.shaping.NoPotential(), discount)
             shapings[condition.label].append(TabularShaping.of(models[-1], **shaped.tabular_shaping(models[-1])))
     weights = None
     if any(condition.transferred for condition in panel.conditions):
@@ -175,7 +175,7 @@ class Potentials:
 
     def __init__(self, panel: Deep, maze: int, data: srl.Trajectories, secret: srl.Secret) -> None:
         self._panel, self._maze, self._data, self._secret = panel, maze, data, secret
-        self._seen = srl.apply_view(data, CREDIT_VIEW)
+        self._seen = srl.views.apply_view(data, CREDIT_VIEW)
         self._made: dict[str, Any] = {}
 
     def of(self, condition: Condition) -> Any:
@@ -203,10 +203,10 @@ class Potentials:
         discount = DqnOptions().discount
         if kind == "learned":
             return srl.learn_potential(
-                self._data, secret.attribute(self._seen), "pending", discount=discount, progress=False
+                self._data, secret.attribute(self._seen), "pending", delay_discount=discount, progress=False
             )
         credit = None if kind == "value" else secret.attribute(self._seen)
-        return srl.estimate_potential(self._data, credit, kind, discount=discount)
+        return srl.estimate_potential(self._data, credit, kind, delay_discount=discount)
 
 
 def _source_agents(panel: Deep, device: str) -> Any:

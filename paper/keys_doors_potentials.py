@@ -38,10 +38,12 @@ def make_potentials(study: Study, files: Files, number: int, workers: int = 1) -
         if kind == "way":
             potential: Any = known_way(data)
         elif kind == "learned":
-            potential = srl.learn_potential(data, credit, discount=study.discount, progress=False, **study.learning)
+            potential = srl.learn_potential(
+                data, credit, delay_discount=study.discount, progress=False, **study.learning
+            )
         else:
             assert kind is not None
-            potential = srl.estimate_potential(data, credit, kind, rewards="positive", discount=study.discount)
+            potential = srl.estimate_potential(data, credit, kind, rewards="positive", delay_discount=study.discount)
         potential.save(files.potential(condition, number))
     used = credit_of(files, number, needed=credited)
     content = {"settings": target_settings(study, number), "credit": used, "kinds": sorted(map(str, wanted)), **about}
@@ -97,7 +99,7 @@ def player(study: Study, weights: Path) -> "Player":
     from stable_baselines3 import PPO
 
     options = paper_ppo(**study.ppo)
-    envs = srl.sb3_envs(KEYS_DOORS_ID, 1, env_options=study.world)
+    envs = srl.sb3.sb3_envs(KEYS_DOORS_ID, 1, env_options=study.world)
     model = PPO(options["policy"], envs, n_steps=2, batch_size=2, policy_kwargs=options["policy_kwargs"], device="cpu")
     load_weights(model, weights)
     close_engines(model)

@@ -80,9 +80,9 @@ def run(study: Study, files: Files, condition: Condition, number: int, seed: int
     potential = potential_of(files, condition, number)
     goals = Goals(study.stop_rate, study.stop_episodes)
     began = time.perf_counter()
-    trained = srl.train(
+    trained = srl.sb3.train(
         PPO, KEYS_DOORS_ID, study.steps, env_options=study.agent_env(number), seed=seed, evaluate_every=0,
-        shaping=None if potential is None else srl.shape_with(potential, scale=condition.scale),
+        shaping=None if potential is None else srl.sb3.shape_with(potential, scale=condition.scale),
         callback=goals, device=device(), progress=False, **paper_ppo(**study.ppo),
     )  # fmt: skip
     seconds, played = time.perf_counter() - began, trained.model.num_timesteps
@@ -131,7 +131,7 @@ def train_player(study: Study, steps: int, path: Path, seed: int = 0) -> float:
     from stable_baselines3 import PPO
 
     goals = Goals(1.0, steps)  # to the last step
-    trained = srl.train(
+    trained = srl.sb3.train(
         PPO, KEYS_DOORS_ID, steps, env_options={**study.world, **study.acting}, seed=seed, evaluate_every=0,
         callback=goals, device=device(), progress=False, **paper_ppo(**study.ppo),
     )  # fmt: skip

@@ -62,7 +62,7 @@ def learn(panel: Panel, place: tuple[int, int, int]) -> dict[str, Any]:
     online = None
     if condition.potential is not None:
         view = None if panel.agent == "tabular" else CenteredView(3)
-        online = srl.OnlineSecret(
+        online = srl.experimental.OnlineSecret(
             condition.potential, view=view, seed=100 * seed, secret_options={"device": "cpu"}, **panel.schedule
         )
     play = _tabular if panel.agent == "tabular" else _dqn
@@ -80,26 +80,26 @@ def learn(panel: Panel, place: tuple[int, int, int]) -> dict[str, Any]:
 
 
 def _tabular(
-    panel: Panel, _: Condition, maze: int, seed: int, online: srl.OnlineSecret | None
+    panel: Panel, _: Condition, maze: int, seed: int, online: srl.experimental.OnlineSecret | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     env, agent = gym.make(TRIGGERS_ID, **panel.env(maze)), srl.QLearning(discount=DISCOUNT, seed=seed)
     if online is None:
         curve = agent.learn(env, panel.length, progress=False).curve
     else:
-        curve = srl.learn_online(env, panel.length, agent=agent, online=online, progress=False).curve
+        curve = srl.experimental.learn_online(env, panel.length, agent=agent, online=online, progress=False).curve
     return curve.returns, np.arange(1, panel.length + 1)
 
 
 def _dqn(
-    panel: Panel, condition: Condition, maze: int, seed: int, online: srl.OnlineSecret | None
+    panel: Panel, condition: Condition, maze: int, seed: int, online: srl.experimental.OnlineSecret | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     options = paper_dqn(panel.length, n_envs=8, gamma=0.9)
     if condition.priority or online is not None:
         how = {"priority": condition.priority}
-        options |= {"replay_buffer_class": srl.ShapedReplayBuffer, "replay_buffer_kwargs": how}
-    curve = srl.train(
+        options |= {"replay_buffer_class": srl.sb3.ShapedReplayBuffer, "replay_buffer_kwargs": how}
+    curve = srl.sb3.train(
         DQN, TRIGGERS_ID, panel.length, env_options=panel.env(maze), seed=seed, evaluate_every=TEST_EVERY,
-        evaluation_episodes=4, callback=None if online is None else srl.OnlineSecretCallback(online), device="cpu",
+        evaluation_episodes=4, callback=None if online is None else srl.sb3.OnlineSecretCallback(online), device="cpu",
         progress=False, **options,
     ).curve  # fmt: skip
     # With one prize, the only reward of an episode comes with its last step.

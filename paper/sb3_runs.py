@@ -72,10 +72,10 @@ def _one(panel: Deep, condition_number: int, maze: int, seed: int) -> NDArray[np
     options = PPO_OPTIONS if panel.agent == "PPO" else paper_dqn(panel.steps)
     priority = condition.options.get("priority", DqnOptions.priority)
     if priority:
-        options |= {"replay_buffer_class": srl.ShapedReplayBuffer, "replay_buffer_kwargs": {"priority": priority}}
-    trained = srl.train(
+        options |= {"replay_buffer_class": srl.sb3.ShapedReplayBuffer, "replay_buffer_kwargs": {"priority": priority}}
+    trained = srl.sb3.train(
         getattr(stable_baselines3, panel.agent), TRIGGERS_ID, panel.steps, env_options=panel.env(panel.layout(maze)),
-        shaping=None if potential is None else srl.shape_with(potential), seed=seed, evaluate_every=TEST_EVERY,
+        shaping=None if potential is None else srl.sb3.shape_with(potential), seed=seed, evaluate_every=TEST_EVERY,
         evaluation_episodes=4, device="cpu", progress=False, **options,
     )  # fmt: skip
     # With one prize, the only reward of an episode comes with its last step.

@@ -173,8 +173,8 @@ def _potentials(
     """The potential of each condition; None is no shaping, also where the data hold nothing to estimate from."""
     found: dict[str, Any] = {}
     attributed = {id(secret): None, id(adapted): None}
-    view = srl.CenteredView(3) if panel.credit_view else None
-    seen = data if view is None else srl.apply_view(data, view)
+    view = srl.views.CenteredView(3) if panel.credit_view else None
+    seen = data if view is None else srl.views.apply_view(data, view)
     for name in panel.conditions:
         kind, _, which = name.partition(", ")
         model = adapted if which else secret

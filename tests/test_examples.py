@@ -77,7 +77,7 @@ def verdict_of(printed):
 
 @pytest.mark.parametrize(("name", "discount"), [("sb3_dqn", 0.9), ("sb3_ppo", 0.99)])
 def test_deep_agents_differ_in_credit_alone(name, discount, monkeypatch, capsys):
-    calls, train = [], srl.train
+    calls, train = [], srl.sb3.train
 
     def watched(*arguments, **options):
         trained = train(*arguments, **options)
@@ -103,7 +103,7 @@ def test_deep_agents_differ_in_credit_alone(name, discount, monkeypatch, capsys)
     if name == "sb3_dqn":
         for trained, shaped in ((plain, False), (credited, True)):
             buffer = trained.model.replay_buffer
-            assert isinstance(buffer, srl.ShapedReplayBuffer) and buffer.priority == 0.25
+            assert isinstance(buffer, srl.sb3.ShapedReplayBuffer) and buffer.priority == 0.25
             assert bool(np.any(buffer.terms > 0)) is shaped
 
 

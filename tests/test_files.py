@@ -135,7 +135,7 @@ def test_other_formats_and_versions_are_named(tmp_path):
             read(two, tmp_path / "nothing")
         with pytest.raises(IsADirectoryError):
             read(two, tmp_path)
-    assert srl.FileFormatError is FileFormatError and srl.ResumeError is ResumeError
+    assert srl.files.FileFormatError is FileFormatError and srl.files.ResumeError is ResumeError
     assert issubclass(FileFormatError, ValueError) and issubclass(ResumeError, ValueError)
 
 

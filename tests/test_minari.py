@@ -15,17 +15,17 @@ ID = "secret_rl/Triggers-v0"
 
 def test_minari_round_trip_is_equal_bit_for_bit(minari_home, tmp_path):
     data = srl.collect(ID, 300, success_share=0.05, env_options={"window": 5})
-    srl.to_minari(data, "triggers/random-v0", author="me", description="random play")
-    assert srl.from_minari("triggers/random-v0").equals(data)
-    assert srl.from_minari("triggers/random-v0").meta == data.meta
-    on_disk = srl.from_minari("triggers/random-v0", out=tmp_path / "data")
+    srl.minari.to_minari(data, "triggers/random-v0", author="me", description="random play")
+    assert srl.minari.from_minari("triggers/random-v0").equals(data)
+    assert srl.minari.from_minari("triggers/random-v0").meta == data.meta
+    on_disk = srl.minari.from_minari("triggers/random-v0", out=tmp_path / "data")
     assert on_disk.equals(data)
     assert srl.Trajectories.load(tmp_path / "data", verify=True).equals(data)
 
 
 def test_plain_minari_reads_what_we_write(minari_home):
     data = srl.collect(ID, 20)
-    srl.to_minari(data, "triggers/plain-v0")
+    srl.minari.to_minari(data, "triggers/plain-v0")
     dataset = minari.load_dataset("triggers/plain-v0")
     assert dataset.total_episodes == 20
     assert dataset.observation_space == data.observation_space
@@ -43,8 +43,8 @@ def test_images_stay_lossless(minari_home):
     frames = rng.integers(0, 256, (6, 48, 48, 3), dtype=np.uint8)
     episode = {"observations": frames, "actions": np.zeros(5, int), "rewards": np.zeros(5)}
     data = srl.Trajectories.from_episodes([episode])
-    srl.to_minari(data, "images/noise-v0")
-    assert srl.from_minari("images/noise-v0").equals(data)
+    srl.minari.to_minari(data, "images/noise-v0")
+    assert srl.minari.from_minari("images/noise-v0").equals(data)
 
 
 @settings(max_examples=15)
@@ -53,8 +53,8 @@ def test_any_spaces_and_fields_survive_minari(minari_home, data):
     name = "any/thing-v0"
     if name in minari.list_local_datasets():
         minari.delete_dataset(name)
-    srl.to_minari(data, name)
-    assert srl.from_minari(minari.load_dataset(name)).equals(data)
+    srl.minari.to_minari(data, name)
+    assert srl.minari.from_minari(minari.load_dataset(name)).equals(data)
 
 
 def test_data_sets_made_by_minari_itself_are_read(minari_home):
@@ -74,7 +74,7 @@ def test_data_sets_made_by_minari_itself_are_read(minari_home):
     spaces = {"observation_space": gym.spaces.Box(-9, 9, (2,)), "action_space": gym.spaces.Discrete(2)}
     minari.create_dataset_from_buffers("made/elsewhere-v0", buffers, data_format="hdf5", **spaces)
     with pytest.warns(UserWarning, match=r"left out: \['note'\]"):
-        data = srl.from_minari("made/elsewhere-v0")
+        data = srl.minari.from_minari("made/elsewhere-v0")
     assert data.lengths.tolist() == [3, 5]
     np.testing.assert_array_equal(data[0].annotations["speed"], [1, 2, 3])
     np.testing.assert_array_equal(data[1].states, np.arange(5))
@@ -84,10 +84,10 @@ def test_data_sets_made_by_minari_itself_are_read(minari_home):
 
 def test_minari_refuses_to_write_twice_and_a_failure_leaves_nothing(minari_home):
     data = srl.collect(ID, 3)
-    srl.to_minari(data, "triggers/once-v0")
+    srl.minari.to_minari(data, "triggers/once-v0")
     with pytest.raises(FileExistsError, match="once-v0"):
-        srl.to_minari(data, "triggers/once-v0")
+        srl.minari.to_minari(data, "triggers/once-v0")
     broken = data.with_meta(nonsense=object())
     with pytest.raises(TypeError):
-        srl.to_minari(broken, "triggers/broken-v0")
+        srl.minari.to_minari(broken, "triggers/broken-v0")
     assert list(minari.list_local_datasets()) == ["triggers/once-v0"]

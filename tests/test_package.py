@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -39,6 +40,11 @@ def test_collecting_pulls_no_torch():
 def test_every_public_name_is_there_and_documented(name):
     value = getattr(srl, name)
     assert name == "__version__" or value.__doc__
+
+
+def test_few_names_are_at_the_top():
+    found = [name for name in srl.__all__ if not isinstance(getattr(srl, name), ModuleType)]
+    assert len(found) <= 21, "adapters, views and experiments have modules of their own"
 
 
 def test_unknown_names_are_refused():

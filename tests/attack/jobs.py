@@ -166,7 +166,7 @@ def jobs(inputs: Inputs) -> list[Job]:
         train(sb3.DQN, TRIGGERS, 96, folder=folder / "training", checkpoint_every=32, progress=False, **DQN)
 
     def online(folder: Path) -> None:
-        learner = srl.OnlineSecret(
+        learner = srl.experimental.OnlineSecret(
             "learned value", first=10, min_successes=1, potential_options={"steps": 4, "units": 4}
         )
         callback = OnlineSecretCallback(learner, folder=folder / "credit")

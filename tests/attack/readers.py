@@ -168,7 +168,7 @@ def readers(inputs: Inputs) -> list[Reader]:
         return done.model.policy.state_dict(), done.curve
 
     def make_online(folder: Path) -> None:
-        made = srl.OnlineSecret(**_ONLINE)
+        made = srl.experimental.OnlineSecret(**_ONLINE)
         env = gym.make(TRIGGERS, **MAZE)
         made.watch(env.observation_space, env.action_space)
         for episode in loaded()[:15]:
@@ -178,7 +178,7 @@ def readers(inputs: Inputs) -> list[Reader]:
         made.save(folder / "online", 40)
 
     def read_online(folder: Path) -> Any:
-        made = srl.OnlineSecret(**_ONLINE)
+        made = srl.experimental.OnlineSecret(**_ONLINE)
         made.load(folder / "online", 40)
         return made
 

@@ -186,7 +186,9 @@ def scenarios(inputs: Inputs) -> list[Scenario]:
     learn = command(
         "learn", TRIGGERS, "--episodes", "10", "--seeds", "2", "--potential", str(inputs.potential), *words_of(MAZE)
     )
-    tables = [command("potential", data, "--kind", "value", "--discount", discount) for discount in ("0.9", "0.8")]
+    tables = [
+        command("potential", data, "--kind", "value", "--delay-discount", discount) for discount in ("0.9", "0.8")
+    ]
     credit = [
         command("attribute", str(inputs.model), data, "--rewards", kind, "--device", "cpu")
         for kind in ("all", "positive")

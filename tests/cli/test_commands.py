@@ -169,7 +169,10 @@ def test_potential_is_the_library_call(here, capsys):
     for words, expected in [
         (model, srl.estimate_potential(data, credit, "pending")),
         (["--kind", "mixed", *model], srl.estimate_potential(data, credit, "mixed")),
-        (["--kind", "value", "--discount", "0.9"], srl.estimate_potential(data, kind="value", discount=0.9)),
+        (
+            ["--kind", "value", "--delay-discount", "0.9"],
+            srl.estimate_potential(data, kind="value", delay_discount=0.9),
+        ),
         (["--adapt", "12", *model], srl.estimate_potential(data, srl.adapt(secret, data, steps=12).attribute(data))),
     ]:
         assert main(["potential", "target", "--out", "p.json", *words]) == 0

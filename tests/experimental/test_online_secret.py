@@ -57,7 +57,7 @@ def test_nothing_is_accepted_where_there_is_nothing_to_learn(env, reason):
     learned = learn_online(env, 110, agent=RANDOM, online=online)
     [refit] = learned.history
     assert not refit.accepted and re.search(reason, refit.reason)
-    assert isinstance(learned.potential, srl.NoPotential) and online.present is None and online.secret is None
+    assert isinstance(learned.potential, srl.shaping.NoPotential) and online.present is None and online.secret is None
     unshaped = RANDOM.learn(env, 110).curve
     np.testing.assert_array_equal(learned.curve.returns, unshaped.returns)
 
@@ -154,7 +154,7 @@ def test_models_are_fitted_from_scratch_or_fine_tuned(pulled):
 
 def test_only_what_the_view_shows_is_read():
     env = Lever(visible=True, vector=True)
-    hidden = srl.MaskView(((LAST + 2, LAST + 3),))
+    hidden = srl.views.MaskView(((LAST + 2, LAST + 3),))
     gains = {}
     for name, view in {"all": None, "hidden": hidden}.items():
         online = OnlineSecret(first=150, view=view, secret_options=SMALL_FIT)
@@ -286,6 +286,6 @@ def test_environments_that_do_not_fit_are_refused(pulled):
         learn_online(gym.make("Pendulum-v1"), 5)
     with pytest.raises(RuntimeError, match="no environment"):
         OnlineSecret().trajectories  # noqa: B018
-    shaped = srl.PotentialShaping(Lever(), srl.NoPotential(), 0.5)
+    shaped = srl.PotentialShaping(Lever(), srl.shaping.NoPotential(), 0.5)
     with pytest.raises(ValueError, match="discount"):
         learn_online(shaped, 5)

@@ -227,7 +227,7 @@ def test_what_cannot_be_learned_together_is_refused():
 
 
 def test_the_agent_of_stable_baselines_has_the_same_numbers():
-    own, others = DqnOptions(), srl.paper_dqn(10**6)
+    own, others = DqnOptions(), srl.sb3.paper_dqn(10**6)
     for name, other in (
         ("learning_rate", "learning_rate"), ("replay", "buffer_size"), ("random_steps", "learning_starts"),
         ("batch_size", "batch_size"), ("target_every", "target_update_interval"), ("clip", "max_grad_norm"),

@@ -136,7 +136,7 @@ def test_the_player_draws_its_actions_as_its_agent_does():
     from secret_rl.sb3 import paper_ppo
 
     options = paper_ppo()
-    envs = srl.sb3_envs("secret_rl/KeysDoors-v0", 1, env_options={**WORLD, "size": (40, 30)})
+    envs = srl.sb3.sb3_envs("secret_rl/KeysDoors-v0", 1, env_options={**WORLD, "size": (40, 30)})
     policy = PPO(options["policy"], envs, policy_kwargs=options["policy_kwargs"], seed=0, device="cpu").policy
     envs.close()
     with torch.no_grad():

@@ -66,8 +66,8 @@ def test_each_condition_is_the_library_calls_and_nothing_is_run_twice(tiny, monk
     env = gym.make("secret_rl/Triggers-v0", **tabular.env(1))
     agent = srl.QLearning(seed=1)
     np.testing.assert_array_equal(curves["none"][1, 1], agent.learn(env, 40).curve.returns)
-    same = srl.OnlineSecret("value", seed=100, **tabular.schedule)
-    learned = srl.learn_online(env, 40, agent=agent, online=same)
+    same = srl.experimental.OnlineSecret("value", seed=100, **tabular.schedule)
+    learned = srl.experimental.learn_online(env, 40, agent=agent, online=same)
     np.testing.assert_array_equal(curves["value"][1, 1], learned.curve.returns)
     record = json.loads(tiny.path.read_text())
     assert [entry["label"] for entry in record["panels"]] == ["tiny, tabular", "tiny, DQN"]

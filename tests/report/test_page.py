@@ -202,7 +202,9 @@ def test_train_leaves_a_folder_that_can_be_reported(tmp_path, shown):
     from stable_baselines3 import DQN
 
     options = {"learning_starts": 10, "buffer_size": 100, "evaluate_every": 20, "evaluation_episodes": 2}
-    srl.train(DQN, lambda: gym.make("CartPole-v1"), 40, n_envs=1, folder=tmp_path / "dqn", progress=False, **options)
+    srl.sb3.train(
+        DQN, lambda: gym.make("CartPole-v1"), 40, n_envs=1, folder=tmp_path / "dqn", progress=False, **options
+    )
     page = shown(tmp_path / "dqn")
     assert page.row("buffer_size") == ["100"] and "Learning curves of deep agents" in page.text
 

@@ -50,7 +50,7 @@ def test_replay_buffer_gives_back_the_episodes_the_agent_played(n_envs):
     env = sb3.common.vec_env.DummyVecEnv([lambda m=m: m for m in memories])
     model = sb3.DQN("MlpPolicy", env, learning_starts=1000, buffer_size=2000, seed=0, device="cpu")
     model.learn(400)
-    data = srl.from_replay_buffer(model.replay_buffer)
+    data = srl.sb3.from_replay_buffer(model.replay_buffer)
     assert data.truncated.any()
     assert data.terminated.any()
     assert_equals_memory(data, memories)
@@ -61,7 +61,7 @@ def test_a_replay_buffer_that_wrapped_drops_the_headless_steps():
     model = sb3.DQN("MlpPolicy", memory, learning_starts=1000, buffer_size=150, seed=0, device="cpu")
     model.learn(400)
     with pytest.warns(UserWarning, match="lost their beginning"):
-        data = srl.from_replay_buffer(model.replay_buffer)
+        data = srl.sb3.from_replay_buffer(model.replay_buffer)
     whole = [len(steps) for steps in memory.episodes if steps]
     assert data.lengths.tolist() == whole[-len(data) :]
     assert 100 < data.steps <= 150
@@ -89,7 +89,7 @@ def test_a_second_call_of_learn_does_not_glue_episodes_together(n_envs, rows, re
         model.learn(101 * n_envs, reset_num_timesteps=True)
     cut = unfinished(memories)
     assert cut > 0, "what is tested"
-    data = srl.from_replay_buffer(model.replay_buffer)
+    data = srl.sb3.from_replay_buffer(model.replay_buffer)
     warned = [str(warning.message) for warning in recwarn if "cut off by a reset" in str(warning.message)]
     assert len(warned) == 1
     if not model.replay_buffer.full:
@@ -111,12 +111,12 @@ def test_learning_that_goes_on_in_the_same_episode_is_not_split(recwarn):
     for _ in range(4):
         model.learn(101, reset_num_timesteps=False)
     assert unfinished([memory]) == 0
-    assert_equals_memory(srl.from_replay_buffer(model.replay_buffer), [memory])
+    assert_equals_memory(srl.sb3.from_replay_buffer(model.replay_buffer), [memory])
     assert not [warning for warning in recwarn if "cut off" in str(warning.message)]
     model.set_env(model.get_env())  # forces a reset
     model.learn(101, reset_num_timesteps=False)
     with pytest.warns(UserWarning, match="1 episodes were cut off"):
-        assert_equals_memory(srl.from_replay_buffer(model.replay_buffer), [memory])
+        assert_equals_memory(srl.sb3.from_replay_buffer(model.replay_buffer), [memory])
 
 
 class Blink(gym.Env):
@@ -148,7 +148,7 @@ def test_dict_observations_are_compared_part_by_part(monkeypatch, compared):
     for _ in range(3):
         model.learn(72)
     with pytest.warns(UserWarning, match="2 episodes were cut off"):
-        data = srl.from_replay_buffer(model.replay_buffer)
+        data = srl.sb3.from_replay_buffer(model.replay_buffer)
     assert data.lengths.tolist() == [50, 22] * 3
     assert (data.truncated.sum(), data.terminated.sum()) == (3, 0)
     assert data.final_observations["far"][:, 0].tolist() == [50, 22] * 3
@@ -186,7 +186,7 @@ def test_replay_buffers_of_other_kinds():
 
     model = sb3.SAC("MultiInputPolicy", Cue(), learning_starts=1000, buffer_size=500, device="cpu")
     model.learn(42)
-    data = srl.from_replay_buffer(model.replay_buffer)
+    data = srl.sb3.from_replay_buffer(model.replay_buffer)
     assert data.lengths.tolist() == [5] * 8 + [2]
     assert data.actions.shape == (42, 2)
 
@@ -195,11 +195,11 @@ def test_replay_buffers_of_other_kinds():
         replay_buffer_kwargs={"handle_timeout_termination": False},
     )  # fmt: skip
     frozen.learn(60)
-    data = srl.from_replay_buffer(frozen.replay_buffer)
+    data = srl.sb3.from_replay_buffer(frozen.replay_buffer)
     assert data.observations.shape == (60,)
     assert data.observation_space == gym.spaces.Discrete(16)
     with pytest.raises(ValueError, match="empty"):
-        srl.from_replay_buffer(sb3.DQN("MlpPolicy", "FrozenLake-v1", device="cpu").replay_buffer)
+        srl.sb3.from_replay_buffer(sb3.DQN("MlpPolicy", "FrozenLake-v1", device="cpu").replay_buffer)
 
 
 @pytest.mark.parametrize("n_envs", [1, 2])
@@ -208,7 +208,7 @@ def test_rollout_buffer_gives_back_the_episodes(n_envs):
     env = sb3.common.vec_env.DummyVecEnv([lambda m=m: m for m in memories])
     model = sb3.PPO("MlpPolicy", env, n_steps=100, batch_size=50, seed=0, device="cpu")
     model.learn(100 * n_envs)  # `learn` flattens the buffer when it trains
-    data = srl.from_rollout_buffer(model.rollout_buffer)
+    data = srl.sb3.from_rollout_buffer(model.rollout_buffer)
     expected = [len(steps) for memory in memories for steps in memory.episodes if steps]
     assert data.lengths.tolist() == expected
     first = memories[0].episodes[0]
@@ -217,4 +217,4 @@ def test_rollout_buffer_gives_back_the_episodes(n_envs):
     assert data.final_observations is None
     fresh = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu")
     with pytest.raises(ValueError, match="holds 0 of 64 steps"):
-        srl.from_rollout_buffer(fresh.rollout_buffer)
+        srl.sb3.from_rollout_buffer(fresh.rollout_buffer)

@@ -97,7 +97,7 @@ def test_rewards_and_terms_are_kept_apart_and_sampled_together(world, rows, own)
 @pytest.mark.parametrize("world", WORLDS)
 def test_unshaped_rewards_are_what_credit_is_learned_from(world):
     filled = Filled(world, 100).step(80)
-    data = srl.from_replay_buffer(filled.buffer)
+    data = srl.sb3.from_replay_buffer(filled.buffer)
     np.testing.assert_array_equal(np.sort(data.rewards), np.sort(filled.newest(1).ravel()))
 
 

@@ -148,7 +148,7 @@ kinds = {
 @given(cases(), st.integers(0, 4), st.floats(0.1, 1), st.fixed_dictionaries(kinds))
 def test_every_kind_is_its_formula(case, number, discount, how):
     data, credit, states = case
-    how |= {"discount": discount, "state": states[number % len(states)]}
+    how |= {"delay_discount": discount, "state": states[number % len(states)]}
     assert_close(estimate_potential(data, credit, **how), slow_potential(data, credit, **how))
 
 
@@ -188,18 +188,24 @@ FIVE_STEPS_CREDIT = Attributions(
         ({"kind": "paper", "rewards": "positive"}, {10: 1.5 + 0.25, 11: 1.25 + 1.25, 12: 0.0}),
         ({"kind": "paper", "rewards": "positive", "reading": "once"}, {10: 1.5 + 0.25, 11: 1.0 + 0.25, 12: 0.0}),
         # still to come and earned: 0, 0.5 + 0.5, 2 + 0.5, 0.75, 1, and nothing after the last
-        ({"kind": "pending", "discount": 1}, {10: (0 + 2.5 + 1) / 3, 11: (1 + 0.75) / 2, 12: 0.0}),
-        ({"kind": "pending", "discount": 1, "rewards": "all"}, {10: (0 + 2 + 1) / 3, 11: (1 - 0.25) / 2, 12: 0.0}),
+        ({"kind": "pending", "delay_discount": 1}, {10: (0 + 2.5 + 1) / 3, 11: (1 + 0.75) / 2, 12: 0.0}),
+        (
+            {"kind": "pending", "delay_discount": 1, "rewards": "all"},
+            {10: (0 + 2 + 1) / 3, 11: (1 - 0.25) / 2, 12: 0.0},
+        ),
         # the wait for the rewards: 1 and 3, 0 and 2, 1, 0 steps
-        ({"kind": "pending", "discount": 0.5}, {10: (2 + 0.125 + 1) / 3, 11: (0.25 + 0.0625 + 0.375) / 2, 12: 0.0}),
+        (
+            {"kind": "pending", "delay_discount": 0.5},
+            {10: (2 + 0.125 + 1) / 3, 11: (0.25 + 0.0625 + 0.375) / 2, 12: 0.0},
+        ),
         # earned so far: 0, 1, 2.5, 2.75, 3, 3
         ({"kind": "cumulative"}, {10: (0 + 2.5 + 3) / 3, 11: (1 + 2.75) / 2, 12: 3.0}),
         ({"kind": "cumulative", "rewards": "all"}, {10: (0 + 2 + 2) / 3, 11: (1 + 1.75) / 2, 12: 2.0}),
         # from step 0: 2/4 + 1/16; 1: 2/2 + 1/8; 2: 2 + 1/4; 3: 1/2; 4: 1; nothing after the last
-        ({"kind": "value", "discount": 0.5}, {10: (0.5625 + 2.25 + 1) / 3, 11: (1.125 + 0.5) / 2, 12: 0.0}),
+        ({"kind": "value", "delay_discount": 0.5}, {10: (0.5625 + 2.25 + 1) / 3, 11: (1.125 + 0.5) / 2, 12: 0.0}),
         # with -1 at step 3 as well
         (
-            {"kind": "value", "discount": 0.5, "rewards": "all"},
+            {"kind": "value", "delay_discount": 0.5, "rewards": "all"},
             {10: (0.4375 + 1.75 + 1) / 3, 11: (0.875 - 0.5) / 2, 12: 0.0},
         ),
     ],
@@ -229,8 +235,8 @@ def test_a_reward_is_pending_until_it_is_paid_wherever_it_was_predicted(at):
         FIVE_STEPS_CREDIT, episode=np.array([0]), step=np.array([3]), predicted_at=np.array([at]),
         reward=np.array([4.0]), weights=weights, offsets=np.array([0, at + 1]), rewards_seen=1,
     )  # fmt: skip
-    assert list(estimate_potential(data, credit, "pending", discount=1).values.values()) == [0, 4, 4, 4, 0, 0]
-    assert list(estimate_potential(data, credit, "pending", discount=0.5).values.values()) == [0, 1, 2, 4, 0, 0]
+    assert list(estimate_potential(data, credit, "pending", delay_discount=1).values.values()) == [0, 4, 4, 4, 0, 0]
+    assert list(estimate_potential(data, credit, "pending", delay_discount=0.5).values.values()) == [0, 1, 2, 4, 0, 0]
     assert list(estimate_potential(data, credit, "cumulative").values.values()) == [0, 4, 4, 4, 4, 4]
     assert list(estimate_potential(data, credit, "paper").values.values()) == [0, 4, 0, 0, 0, 0]
 
@@ -278,7 +284,7 @@ def test_a_whole_share_is_not_above_the_reward():
     options = {"size": 3, "triggers": 3, "layout_seed": 1}
     data = srl.collect("secret_rl/Triggers-v0", 50, env_options=options, success_share=0.9, seed=1)
     credit = oracle_attributions(data, data.annotations["trigger_activated"])
-    potential = estimate_potential(data, credit, "pending", discount=1)
+    potential = estimate_potential(data, credit, "pending", delay_discount=1)
     assert 1 < potential.bound < 1 + 1e-6
     with warnings.catch_warnings():
         warnings.simplefilter("error", PotentialRangeWarning)
@@ -316,9 +322,9 @@ def test_what_cannot_be_estimated_is_refused():
         ),
         ({"reading": "twice"}, 'reading must be "printed" or "once", got \'twice\''),
         ({"rewards": "negative"}, 'rewards must be "positive" or "all", got \'negative\''),
-        ({"discount": 0}, r"discount must lie in \(0, 1\], got 0"),
-        ({"discount": 1.01}, "got 1.01"),
-        ({"discount": float("nan")}, "got nan"),
+        ({"delay_discount": 0}, r"delay_discount must lie in \(0, 1\], got 0"),
+        ({"delay_discount": 1.01}, "got 1.01"),
+        ({"delay_discount": float("nan")}, "got nan"),
     ],
 )
 def test_unknown_choices_are_refused(how, message):

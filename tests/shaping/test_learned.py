@@ -70,7 +70,9 @@ def made_of(observations, values, space, length=5):
 
 
 def learn_values(observations, values, space, **options):
-    return learn_potential(made_of(observations, values, space), kind="value", discount=1e-9, rewards="all", **options)
+    return learn_potential(
+        made_of(observations, values, space), kind="value", delay_discount=1e-9, rewards="all", **options
+    )
 
 
 # What it learns
@@ -377,7 +379,7 @@ def test_other_observations_are_refused():
     [
         ({"kind": "paper"}, "kind must be one of .*'cumulative', 'mixed', 'pending', 'value'.*got 'paper'"),
         ({"rewards": "some"}, '"positive" or "all"'),
-        ({"discount": 0.0}, "discount must lie"),
+        ({"delay_discount": 0.0}, "delay_discount must lie"),
         ({"threshold": 1.0}, "threshold must lie"),
         ({"validation": 1.0}, "validation must lie"),
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),

@@ -220,7 +220,7 @@ def test_a_pair_earns_once_an_episode():
 
 def test_what_never_repeats_is_paid_each_time_unless_a_view_drops_it():
     """A clock makes every pair a new one; without it, they repeat."""
-    for view, answers in ((None, [0.25, 0.5, 0.75]), (srl.DropView(("clock",), squeeze=True), [0.25] * 3)):
+    for view, answers in ((None, [0.25, 0.5, 0.75]), (srl.views.DropView(("clock",), squeeze=True), [0.25] * 3)):
         potential = OnlineCredit(Says(0.5), scale=0.5, observation=view)
         phi = begun(potential, {"place": 3, "clock": 0})
         assert [phi.step(0, {"place": 3, "clock": t}, 0.0, {}) for t in (1, 2, 3)] == answers
@@ -446,7 +446,7 @@ def test_other_spaces_are_refused_when_an_environment_is_wrapped(secret):
         VectorPotentialShaping(TriggersVectorEnv(2, window=5), potential, 0.99)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         PotentialShaping(TriggersEnv(), OnlineCredit(Secret(device="cpu")), 0.99)
-    middle = OnlineCredit(secret, observation=srl.CropView(3))
+    middle = OnlineCredit(secret, observation=srl.views.CropView(3))
     env = PotentialShaping(TriggersEnv(window=5, layout_seed=2), middle, 0.99)
     same = PotentialShaping(TriggersEnv(window=3, layout_seed=2), OnlineCredit(secret), 0.99)
     for shaped in (env, same):
@@ -561,7 +561,7 @@ def test_a_model_of_transitions_is_given_what_steps_led_to(repeat):
     learner = QLearning(seed=1, discount=0.97, learning_rate=0.3)
     assert_same_curve(learner.learn(shaped, 10), learner.learn(gym.Wrapper(shaped), 10))
     data = srl.collect(maze(), 6, seed=2, progress=False)
-    paid = srl.ReplayShaping(potential, 0.97).over(data)  # side by side
+    paid = srl.shaping.ReplayShaping(potential, 0.97).over(data)  # side by side
     largest = 0.0
     for e, episode in enumerate(data):
         alone, seen = OneEnvironment(potential), [*episode.observations, episode.final_observation]

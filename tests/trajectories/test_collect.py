@@ -298,9 +298,11 @@ def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop
     assert not out.exists() and partial.is_dir()
     with (partial / "rewards.npy").open("ab") as file:
         file.write(b"half-written rows after the last commit")
-    with pytest.raises(srl.ResumeError, match="unfinished collection with another seed"):
+    with pytest.raises(srl.files.ResumeError, match="unfinished collection with another seed"):
         srl.collect(env, episodes, seed=9, success_share=0.01, out=out)
-    with pytest.raises(srl.ResumeError, match="unfinished collection"):  # begins anew, not at the cost of another's
+    with pytest.raises(
+        srl.files.ResumeError, match="unfinished collection"
+    ):  # begins anew, not at the cost of another's
         srl.collect(gym.make_vec("CartPole-v1", 2), 3, out=out)
     resumed = srl.collect(env, episodes, seed=8, success_share=0.01, out=out)
     srl.collect(env, episodes, seed=8, success_share=0.01, out=tmp_path / "undisturbed")
@@ -325,7 +327,7 @@ def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, m
             srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
     assert (tmp_path / "data.partial").is_dir()
     other = {**options, "env_options": {"desc": np.array([list("SFF"), list("FFG")], dtype="c")}}  # nor arrays
-    with pytest.raises(srl.ResumeError, match="unfinished collection with another env_options"):
+    with pytest.raises(srl.files.ResumeError, match="unfinished collection with another env_options"):
         srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **other)
     resumed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
     assert resumed.equals(srl.collect("FrozenLake-v1", 400, **options))

@@ -136,7 +136,7 @@ def test_sampled_actions_do_not_follow_the_noise_of_sb3_envs():
     pytest.importorskip("stable_baselines3")
     actions, noise = [], []
     for seed in range(100):
-        envs = srl.sb3_envs(Dice, 1, seed=seed)
+        envs = srl.sb3.sb3_envs(Dice, 1, seed=seed)
         seen = envs.reset()
         for _ in range(LENGTH - 1):
             actions.append(envs.action_space.sample())

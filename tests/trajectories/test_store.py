@@ -82,12 +82,12 @@ def test_truncated_and_corrupted_files_are_refused_by_name(saved, name):
         (whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:], "checksum|does not match|offsets end with"),
     ]:
         file.write_bytes(damaged)
-        with pytest.raises(srl.FileFormatError, match=message) as refusal:
+        with pytest.raises(srl.files.FileFormatError, match=message) as refusal:
             srl.Trajectories.load(path)
         assert name in str(refusal.value)
         assert file.read_bytes() == damaged, "a refused file is left as it was"
     file.unlink()
-    with pytest.raises(srl.FileFormatError, match="is missing"):
+    with pytest.raises(srl.files.FileFormatError, match="is missing"):
         srl.Trajectories.load(path)
     file.write_bytes(whole)
     assert srl.Trajectories.load(path).equals(data)
@@ -109,7 +109,7 @@ def test_truncated_and_corrupted_files_are_refused_by_name(saved, name):
 def test_damaged_headers_are_refused(saved, change, message):
     _, path = saved
     change_json(path / "header.json", change)
-    with pytest.raises(srl.FileFormatError, match=message):
+    with pytest.raises(srl.files.FileFormatError, match=message):
         srl.Trajectories.load(path)
 
 
@@ -118,7 +118,7 @@ def test_unreadable_and_missing_headers_are_refused(saved, content):
     (saved[1] / "header.json").unlink()
     if content is not None:
         (saved[1] / "header.json").write_bytes(content)
-    with pytest.raises(srl.FileFormatError, match=r"header\.json"):
+    with pytest.raises(srl.files.FileFormatError, match=r"header\.json"):
         srl.Trajectories.load(saved[1])
 
 
@@ -248,7 +248,7 @@ def test_a_killed_save_leaves_the_old_store(saved, stop_signal):
 )
 def test_offsets_that_point_elsewhere_are_refused_although_they_match_their_checksum(saved, damage, verify):
     change_array(saved[1], "offsets", damage)
-    with pytest.raises(srl.FileFormatError, match="offsets"):
+    with pytest.raises(srl.files.FileFormatError, match="offsets"):
         srl.Trajectories.load(saved[1], verify=verify)
 
 
@@ -262,7 +262,7 @@ def test_offsets_cannot_be_changed_under_loaded_trajectories(saved):
 def test_rewards_that_are_not_finite_are_refused(saved):
     _, path = saved
     change_array(path, "rewards", lambda rewards: rewards.__setitem__(7, np.nan))
-    with pytest.raises(srl.FileFormatError, match=r"rewards\[episode 0, step 7\] is nan"):
+    with pytest.raises(srl.files.FileFormatError, match=r"rewards\[episode 0, step 7\] is nan"):
         srl.Trajectories.load(path)
     unverified = srl.Trajectories.load(path, verify=False)  # as a large store is opened
     with pytest.raises(ValueError, match="the reward of step 7 of episode 0 is nan"):
@@ -273,7 +273,7 @@ def test_one_flipped_bit_of_a_header_is_noticed(saved):
     header = saved[1] / "header.json"
     assert '"seed": 0' in header.read_text()
     header.write_text(header.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(srl.FileFormatError, match="does not match its checksum"):
+    with pytest.raises(srl.files.FileFormatError, match="does not match its checksum"):
         srl.Trajectories.load(saved[1])
 
 
@@ -378,7 +378,7 @@ def test_a_header_of_a_kilobyte_does_not_fill_the_memory(saved):
     for space in (box, {"type": "Tuple", "spaces": [box]}, {**box, "shape": [1 << 62, 4]}):
         change_json(path / "header.json", lambda h, space=space: h.update(observation_space=space))
         tracemalloc.start()
-        with pytest.raises(srl.FileFormatError):
+        with pytest.raises(srl.files.FileFormatError):
             srl.Trajectories.load(path)
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
         tracemalloc.stop()

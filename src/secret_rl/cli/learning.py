@@ -41,7 +41,7 @@ class Potential(Command):
     # Of the paper's formula: a pair's credit summed over its visits in a trajectory, or each visit's own.
     reading: Literal["printed", "once"] = "printed"
     tolerance: int = 0  # Count a prediction as correct within so many steps of the reward.
-    discount: float = 0.95  # Of reward still to come, for pending, value and mixed.
+    delay_discount: float = 0.95  # Of reward still to come, for pending, value and mixed.
     device: str = "auto"  # cpu, cuda, mps, or auto.
 
     def run(self) -> None:
@@ -59,7 +59,12 @@ class Potential(Command):
             attributions = secret.attribute(data, **options)
             self.note(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
         potential = secret_rl.estimate_potential(
-            data, attributions, self.kind, rewards=self.rewards, reading=self.reading, discount=self.discount
+            data,
+            attributions,
+            self.kind,
+            rewards=self.rewards,
+            reading=self.reading,
+            delay_discount=self.delay_discount,
         )
         potential.save(self.out)
         self.saved(

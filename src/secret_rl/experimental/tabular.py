@@ -46,7 +46,7 @@ def learn_online(
 
     >>> import gymnasium as gym, secret_rl as srl
     >>> env = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=3)
-    >>> learned = srl.learn_online(env, 60, online=srl.OnlineSecret("value", first=20))
+    >>> learned = srl.experimental.learn_online(env, 60, online=srl.experimental.OnlineSecret("value", first=20))
     >>> [refit.episodes for refit in learned.history if refit.accepted]
     [20, 30, 45]
 

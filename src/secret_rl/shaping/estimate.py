@@ -75,7 +75,7 @@ def estimate_potential(
     *,
     rewards: str | None = None,
     reading: str = "printed",
-    discount: float = 0.95,
+    delay_discount: float = 0.95,
     state: StateOf | None = None,
 ) -> TablePotential:
     """A potential over the states that target trajectories visit; states they do not visit get 0.
@@ -93,7 +93,8 @@ def estimate_potential(
     - ``"mixed"``: pending for rewards that were attributed, value for the others: those that the present decides, which
       ``secret.attribute`` leaves out, and those that are not predicted.
 
-    ``discount`` is that of ``"pending"``, ``"value"`` and ``"mixed"``, and need not be the agent's: the trajectories
+    ``delay_discount`` discounts reward still to come, for ``"pending"``, ``"value"`` and ``"mixed"``, and need not be
+    the agent's: the trajectories
     are slower than the agent will be, and a smaller one leans towards their quick successes (1: no discount).
 
     ``rewards`` is "positive" or "all"; by default all for ``"paper"``, as printed, and positive ones for the others.
@@ -101,7 +102,7 @@ def estimate_potential(
     """
     if reading not in ("printed", "once"):
         raise ValueError(f'reading must be "printed" or "once", got {reading!r}')
-    evidence = Evidence.of(trajectories, attributions, kind, rewards, discount, reading=reading)
+    evidence = Evidence.of(trajectories, attributions, kind, rewards, delay_discount, reading=reading)
     visits = _StateVisits(trajectories, state)
     values = evidence.kind.values(evidence, visits)
     return visits.potential(values, total=evidence.kind.tables_only, reward_bound=largest_return(trajectories))
@@ -227,7 +228,7 @@ class Evidence:
         if rewards not in ("positive", "all"):
             raise ValueError(f'rewards must be "positive" or "all", got {rewards!r}')
         if not 0 < discount <= 1:
-            raise ValueError(f"discount must lie in (0, 1], got {discount}")
+            raise ValueError(f"delay_discount must lie in (0, 1], got {discount}")
         paid = _rewards_paid(data, rewards)
         credit = _checked(data, attributions, kind, paid) if KINDS[kind].needs_credit else None
         return cls(data, KINDS[kind], paid, credit, discount, reading)

@@ -28,7 +28,7 @@ def learn_potential(
     kind: str = "pending",
     *,
     rewards: str = "positive",
-    discount: float = 0.95,
+    delay_discount: float = 0.95,
     features: Features | None = None,
     threshold: float = 0.01,
     validation: float | None = None,
@@ -41,7 +41,7 @@ def learn_potential(
 ) -> LearnedPotential:
     """What ``estimate_potential`` gives, for observations without a state key: a small network instead of a table.
 
-    ``kind`` is "pending", "cumulative", "value" or "mixed"; these, ``rewards`` and ``discount`` are as there. The
+    ``kind`` is "pending", "cumulative", "value" or "mixed"; these, ``rewards`` and ``delay_discount`` are as there. The
     network has the least squared error over visits, so it tends to their mean: with the full state observed, to the
     table.
 
@@ -54,7 +54,7 @@ def learn_potential(
         attributions: Who earned their rewards; "value" needs none.
         kind: What is averaged over visits.
         rewards: "positive" or "all".
-        discount: Of reward still to come.
+        delay_discount: Of reward still to come.
         features: (rows, ...) of observations to (rows, ...) of numbers.
         threshold: Answers below this share of the largest are 0: a network is never quite 0 by itself.
         validation: Share of the episodes that are held out; the network with the least error on them is kept. By
@@ -68,7 +68,7 @@ def learn_potential(
         progress: Show a progress bar; by default if the terminal is interactive.
     """
     _check(threshold, validation, units, steps, learning_rate, batch_size)
-    evidence = Evidence.of(trajectories, attributions, kind, rewards, discount, tables=False)
+    evidence = Evidence.of(trajectories, attributions, kind, rewards, delay_discount, tables=False)
     visits = Visits(trajectories, trajectories.final_observations is not None)
     values = evidence.kind.values(evidence, visits)
     numbers, distinct = _distinct(trajectories, visits, features)

@@ -54,7 +54,7 @@ class EventCredit:
 
     >>> import gymnasium as gym, secret_rl as srl
     >>> env = gym.make("secret_rl/Triggers-v0", layout_seed=1)
-    >>> env = srl.PotentialShaping(env, srl.EventCredit("trigger_activated", amount=0.25), discount=0.99)
+    >>> env = srl.PotentialShaping(env, srl.shaping.EventCredit("trigger_activated", amount=0.25), discount=0.99)
     """
 
     def __init__(self, event: str, *, amount: float = 0.25, reward: float = 1.0) -> None:

@@ -30,7 +30,7 @@ def slow_potential(
     *,
     rewards: str,
     reading: str = "printed",
-    discount: float = 0.95,
+    delay_discount: float = 0.95,
     state: Callable[[Any, Mapping[str, Any]], Any] | None = None,
 ) -> dict[Hashable, float]:
     """What ``estimate_potential`` puts into its table; ``credit`` are ``Attributions``."""
@@ -44,23 +44,23 @@ def slow_potential(
         walk = Walk(_states(episode, state), _actions(episode), paid, rows)
         for t, key in enumerate(walk.states):
             visits[key] = visits.get(key, 0) + 1
-            total[key] = total.get(key, 0.0) + _at_visit(walk, t, kind, reading, discount)
+            total[key] = total.get(key, 0.0) + _at_visit(walk, t, kind, reading, delay_discount)
     return {key: total[key] / (len(data) if kind == "paper" else visits[key]) for key in total}
 
 
-def _at_visit(walk: Walk, t: int, kind: str, reading: str, discount: float) -> float:
+def _at_visit(walk: Walk, t: int, kind: str, reading: str, delay_discount: float) -> float:
     """What visit ``t`` of an episode adds."""
     if kind == "value":
-        return sum(discount ** (i - t) * walk.rewards[i] for i in range(t, len(walk.rewards)))
+        return sum(delay_discount ** (i - t) * walk.rewards[i] for i in range(t, len(walk.rewards)))
     if kind == "pending":
         return sum(
-            discount ** (step - t) * reward * sum(weights[:t]) for step, reward, weights in walk.rows if step >= t
+            delay_discount ** (step - t) * reward * sum(weights[:t]) for step, reward, weights in walk.rows if step >= t
         )
     if kind == "mixed":
         attributed = {step for step, _, _ in walk.rows}
         others = [0.0 if step in attributed else reward for step, reward in enumerate(walk.rewards)]
-        value = _at_visit(walk._replace(rewards=others), t, "value", reading, discount)
-        return _at_visit(walk, t, "pending", reading, discount) + value
+        value = _at_visit(walk._replace(rewards=others), t, "value", reading, delay_discount)
+        return _at_visit(walk, t, "pending", reading, delay_discount) + value
     if kind == "cumulative":
         return sum(_earned(walk, before) for before in range(t))
     if t == 0:

@@ -248,7 +248,7 @@ class CenteredView(_EntryView):
     >>> import secret_rl as srl
     >>> whole = srl.collect("secret_rl/Triggers-v0", 10, env_options={"window": None})
     >>> crops = srl.collect("secret_rl/Triggers-v0", 10, env_options={"window": 3})
-    >>> srl.apply_view(whole, CenteredView(3)).equals(crops)
+    >>> srl.views.apply_view(whole, CenteredView(3)).equals(crops)
     True
     """
 

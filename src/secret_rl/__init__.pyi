@@ -1,0 +1,32 @@
+from . import agents as agents
+from . import credit as credit
+from . import envs as envs
+from . import evaluation as evaluation
+from . import experimental as experimental
+from . import minari as minari
+from . import report as report
+from . import sb3 as sb3
+from . import shaping as shaping
+from . import trajectories as trajectories
+from . import views as views
+from .agents import QLearning as QLearning
+from .credit import Attributions as Attributions
+from .credit import Secret as Secret
+from .credit import adapt as adapt
+from .evaluation import LearningCurves as LearningCurves
+from .evaluation import compare as compare
+from .evaluation import credit_quality as credit_quality
+from .report import explore as explore
+from .shaping import LearnedPotential as LearnedPotential
+from .shaping import OnlineCredit as OnlineCredit
+from .shaping import PotentialShaping as PotentialShaping
+from .shaping import TablePotential as TablePotential
+from .shaping import VectorPotentialShaping as VectorPotentialShaping
+from .shaping import estimate_potential as estimate_potential
+from .shaping import learn_potential as learn_potential
+from .trajectories import Episode as Episode
+from .trajectories import Recorder as Recorder
+from .trajectories import Trajectories as Trajectories
+from .trajectories import collect as collect
+
+__version__: str
