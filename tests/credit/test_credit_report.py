@@ -220,7 +220,7 @@ def test_a_report_comes_back_from_json():
     assert lines[0].split(maxsplit=1) == ["verdict", "credit"]
     for words in (
         "90 of 0, 10 of +1",
-        "leaves 12 of them open (calibration error 0.010)",
+        "leaves 12 of them open",
         "removes 80.0%",
         "zero 1.000  pos 0.800",
         "7 updates",

@@ -308,8 +308,7 @@ class FitReport:
             counted = zip(self.classes.names, self.class_counts, strict=True)
             rows["rewards"] = ", ".join(f"{count:,} of {name}" for name, count in counted)
         if self.gain is not None:
-            calibrated = "" if self.calibration_error is None else f" (calibration error {self.calibration_error:.3f})"
-            rows["present"] = f"leaves {self.uncertain:,.0f} of them open{calibrated}"
+            rows["present"] = f"leaves {self.uncertain:,.0f} of them open"
             rows["past"] = f"removes {self.gain.share:.1%} of what is open (held-out trajectories)"
         if self.validation is not None:
             rows["accuracy"] = self.accuracy

@@ -127,10 +127,11 @@ def test_a_plateau_that_a_pooled_past_does_not_have_is_noticed(cues, monkeypatch
     """Attention learns nothing; that the past decides shows all the same."""
 
     def no_progress(self):
-        self.curve = [{"step": 50}]
+        self.curve = [{"step": 50, "gain": 0.0}]
         return self._new_model().state_dict(), 50
 
     monkeypatch.setattr(fitting.Fitting, "_train", no_progress)
+    monkeypatch.setattr(fitting.Fitting, "_start_by_name", lambda self: None)
     with pytest.warns(NotLearnedWarning, match=r"though even a pooled past removes \d+%"):
         report = Secret(**OPTIONS).fit(cues(500)).report
     assert report.verdict == "not learned" and report.pooled_gain.share > 0.8
