@@ -101,7 +101,9 @@ def plug_in(tmp_path, monkeypatch):
 
 
 def test_a_plug_in_adds_a_command_with_one_file(plug_in, capsys):
-    with pytest.warns(UserWarning, match="command 'broken' cannot be loaded from no_such_module: No module"):
+    with pytest.warns(
+        UserWarning, match="secret_rl.commands: 'broken' cannot be loaded from no_such_module: No module"
+    ):
         known = commands()
     assert "shout" in known and "demo" in known and "broken" not in known
     for words in (["--help"], ["shout", "--help"]):

@@ -406,7 +406,11 @@ def test_a_kind_is_one_file(tmp_path, monkeypatch):
     assert (learned.low, learned.high) == (-0.03, 0.0)
     with pytest.raises(ValueError, match="'cumulative', 'hurry', 'mixed'"):
         estimate_potential(FIVE_STEPS, kind="none")
-    code = "import plugin; from secret_rl.cli import main; main(['potential', '--help'])"
+    about = tmp_path / "plugin-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[secret_rl.potentials]\nhurry = plugin\n")
+    code = "from secret_rl.cli import main; main(['potential', '--help'])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert "hurry" in shown.stdout.partition("--kind")[2].partition("--model")[0], shown
     assert "a hundredth" in shown.stdout

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Annotated, Any, ClassVar, Literal, TextIO, TypeVar, dataclass_transform
@@ -30,6 +29,7 @@ from tyro.conf import arg
 
 from secret_rl.checks import printable
 from secret_rl.credit.report import FitReport
+from secret_rl.plugins import load_plugins
 from secret_rl.report.record import doubt_of, json_text
 from secret_rl.shaping.core import NotCreditWarning
 
@@ -123,11 +123,7 @@ def commands() -> dict[str, Callable[..., Command]]:
     own = [module.name for module in iter_modules([str(Path(__file__).parent)])]
     for module in [*_FIRST, *(name for name in own if name not in _FIRST)]:
         import_module(f"secret_rl.cli.{module}")
-    for plugin in entry_points(group="secret_rl.commands"):
-        try:
-            plugin.load()
-        except Exception as error:  # someone else's code must not take the other commands away
-            warnings.warn(f"command {plugin.name!r} cannot be loaded from {plugin.value}: {error}", stacklevel=1)
+    load_plugins("secret_rl.commands")
     return dict(_registered)
 
 

@@ -9,12 +9,10 @@ entry-point group ``secret_rl.credit``; it registers its class:
 
 import csv
 import pkgutil
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 from secret_rl.atomic import replacing
 from secret_rl.credit.report import FitReport
 from secret_rl.files import FileFormat, whole_number
+from secret_rl.plugins import load_plugins
 
 if TYPE_CHECKING:
     import pandas
@@ -122,11 +121,7 @@ def _discover() -> None:
     """Import what registers methods: the modules of this package, and plug-ins."""
     for module in pkgutil.iter_modules(import_module("secret_rl.credit").__path__, "secret_rl.credit."):
         import_module(module.name)
-    for plugin in entry_points(group=PLUGINS):
-        try:
-            plugin.load()
-        except Exception as broken:
-            warnings.warn(f"the credit plug-in {plugin.value} cannot be loaded: {broken}", stacklevel=2)
+    load_plugins(PLUGINS)
 
 
 def load_method(path: str | Path, *, device: str = "auto") -> CreditMethod:

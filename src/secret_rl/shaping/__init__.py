@@ -1,5 +1,6 @@
 """From credit to faster learning: potentials, and the wrappers that add them to the reward (paper, section 2.2)."""
 
+from secret_rl.plugins import load_plugins
 from secret_rl.shaping.core import (
     Batch,
     CoverageWarning,
@@ -23,3 +24,5 @@ __all__ = [
     "PotentialRangeWarning", "PotentialShaping", "ReplayShaping", "TablePotential", "VectorPotentialShaping",
     "estimate_potential", "learn_potential", "register_kind",
 ]  # fmt: skip
+
+load_plugins("secret_rl.potentials")
