@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 import secret_rl as srl
 from secret_rl.testing.strategies import trajectories
@@ -51,10 +51,21 @@ def test_images_stay_lossless(minari_home):
 @given(data=trajectories(max_episodes=3))
 def test_any_spaces_and_fields_survive_minari(minari_home, data):
     name = "any/thing-v0"
+    assume("'.':" not in f"{data.observation_space}{data.action_space}")
     if name in minari.list_local_datasets():
         minari.delete_dataset(name)
     srl.minari.to_minari(data, name)
     assert srl.minari.from_minari(minari.load_dataset(name)).equals(data)
+
+
+@pytest.mark.parametrize("name", [".", "a/b"])
+def test_names_that_are_paths_are_refused(minari_home, name):
+    space = gym.spaces.Tuple((gym.spaces.Dict({name: gym.spaces.Discrete(2)}),))
+    episode = {"observations": ({name: np.zeros(3, int)},), "actions": np.zeros(2, int), "rewards": np.zeros(2)}
+    data = srl.Trajectories.from_episodes([episode], observation_space=space, action_space=gym.spaces.Discrete(2))
+    with pytest.raises(ValueError, match=f"cannot store an entry called '{name}'"):
+        srl.minari.to_minari(data, "a/path-v0")
+    assert "a/path-v0" not in minari.list_local_datasets()
 
 
 def test_data_sets_made_by_minari_itself_are_read(minari_home):

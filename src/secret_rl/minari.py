@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from secret_rl.atomic import new_folder
@@ -33,6 +34,8 @@ def to_minari(data: Trajectories, dataset_id: str, **metadata: Any) -> Any:
     observations repeats the last one, since Minari asks for one. ``metadata`` (author, description, env, ...) is passed
     on to Minari.
     """
+    for space in (data.observation_space, data.action_space):
+        _check_names(space)
     final = {name: getattr(data, name) is not None for name in ("final_observations", "final_states")}
     ours = json.dumps({"meta": dict(data.meta), **final})
     if dataset_id in minari.list_local_datasets():
@@ -71,6 +74,18 @@ def from_minari(dataset: Any, *, out: str | Path | None = None, overwrite: bool 
             writer.append(block)
         writer.complete(meta)
     return Trajectories.load(out, verify=False)
+
+
+def _check_names(space: gym.Space[Any]) -> None:
+    """An error where an entry has a name that HDF5 takes for a path."""
+    parts: Any = getattr(space, "spaces", ())
+    if isinstance(space, gym.spaces.Dict):
+        for name in parts:
+            if name == "." or "/" in name:
+                raise ValueError(f"Minari cannot store an entry called {name!r}, which is a path in HDF5: rename it")
+        parts = parts.values()
+    for part in parts:
+        _check_names(part)
 
 
 def _buffer(episode: Episode) -> Any:
