@@ -19,15 +19,20 @@ settings.register_profile("long", settings.get_profile("default"), max_examples=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-_SLOW_FILES = ("test_readme.py", "test_docs_code.py", "test_examples.py", "test_site.py", "test_attack.py")
+_SLOW_FILES = {
+    *("test_readme.py", "test_docs_code.py", "test_examples.py", "test_site.py", "test_attack.py", "test_atomic.py"),
+    *("test_checks.py", "test_explorer.py", "test_keys_doors_engine.py", "test_learned.py", "test_minari.py"),
+    *("test_checkpoint.py", "test_sb3_checkpoint.py", "test_sb3_online.py"),
+}
+_SLOW_FOLDERS = {"paper"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items):
-    """Texts, examples and attacks run programs: all of that is slow. Files with slow tests come first, so that no
-    process is left with one of them at the end."""
+    """Studies, and files that start programs or fit models in most of their tests, are slow as a whole. Files with slow
+    tests come first, so that no process is left with one of them at the end."""
     for item in items:
-        if item.path.name in _SLOW_FILES:
+        if item.path.name in _SLOW_FILES or item.path.parent.name in _SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
