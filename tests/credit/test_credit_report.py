@@ -205,6 +205,7 @@ REPORT = FitReport(
     decided=(1.0, 0.5),
     uncertain=12.5,
     calibration_error=0.01,
+    distinct_steps=True,
     validation=Confusion(np.array([[9, 0], [1, 4]])),
     steps=7,
     seconds=1.5,
@@ -222,6 +223,7 @@ def test_a_report_comes_back_from_json():
         "90 of 0, 10 of +1",
         "leaves 12 of them open",
         "removes 80.0%",
+        "hardly any two are alike",
         "zero 1.000  pos 0.800",
         "7 updates",
     ):

@@ -219,6 +219,9 @@ class Gain:
         return self.share >= _LEAST_GAIN and self.share > _SURE * self.error
 
 
+_DROP = "if observations hold a clock, a position or noise that rewards do not depend on, drop it (views.DropView)"
+
+
 @dataclass(frozen=True)
 class FitReport:
     """What fitting found out. A method leaves out what it does not measure."""
@@ -239,6 +242,8 @@ class FitReport:
     """Rewards that the present leaves open in the data: the sum of its errors."""
     calibration_error: float | None = None
     """How far probabilities without the past are from the frequencies they stand for, held out."""
+    distinct_steps: bool = False
+    """Whether hardly any two steps are alike, though they are no pictures."""
     validation: Confusion | None = None
     """Predictions on held-out trajectories."""
     steps: int = 0
@@ -291,6 +296,7 @@ class FitReport:
             decided=tuple(map(finite_number, data["decided"])),
             uncertain=finite_number(data["uncertain"]),
             calibration_error=None if data["calibration_error"] is None else finite_number(data["calibration_error"]),
+            distinct_steps=data["distinct_steps"] is True,
             validation=None if data["validation"] is None else Confusion.from_json(data["validation"]),
             steps=whole_number(data["steps"]),
             seconds=finite_number(data["seconds"]),
@@ -312,6 +318,8 @@ class FitReport:
             rows["past"] = f"removes {self.gain.share:.1%} of what is open (held-out trajectories)"
         if self.validation is not None:
             rows["accuracy"] = self.accuracy
+        if self.distinct_steps:
+            rows["steps"] = f"hardly any two are alike, which makes fitting slow: {_DROP}"
         rows["training"] = f"{self.steps:,} updates, {self.seconds:.0f} s"
         return "\n".join(f"{name:<14}{text}" for name, text in rows.items())
 
@@ -390,12 +398,13 @@ def warn_of(report: FitReport, trajectories: int) -> None:
         )
     elif report.verdict == "not learned":
         pooled = report.pooled_gain
+        alike = f". Hardly any two steps are alike: {_DROP}" if report.distinct_steps else ""
         seen = f", though even a pooled past removes {pooled.share:.0%}" if pooled and pooled.sure else ""
         warnings.warn(
             f"not learned: the present leaves about {report.uncertain:,.0f} rewards of {trajectories:,} trajectories "
             f"open, and the model's past removes {report.history_gain:.0%} of that{seen}: its attention is not credit. "
             "Give more updates (steps=...), or more trajectories: tasks of which a few hundred rewards are open "
-            "have been learned from 2,500 trajectories",
+            f"have been learned from 2,500 trajectories{alike}",
             NotLearnedWarning,
             stacklevel=_caller(),
         )

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
 from secret_rl.credit.secret import tokens as tokens_module
-from secret_rl.credit.secret.tokens import Tokens, _distinct_rows, arrays_of, as_tensor
+from secret_rl.credit.secret.tokens import Tokens, _distinct_rows, arrays_of, as_tensor, steps_rarely_repeat
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
 
@@ -41,6 +42,19 @@ def test_hashes_that_collide_make_no_table(monkeypatch):
     assert _distinct_rows([np.arange(1000) % 2]) is None
     where, ids = _distinct_rows([np.ones(1000)])
     assert where.tolist() == [0] and not ids.any()
+
+
+def test_a_clock_in_small_observations_is_noticed():
+    def data(observations, shape):
+        episode = {"observations": observations, "actions": np.zeros(999, int), "rewards": np.zeros(999)}
+        return Trajectories.from_episodes(
+            [episode], observation_space=spaces.Box(0, 1, shape, np.float32), action_space=spaces.Discrete(2)
+        )
+
+    clock = np.linspace(0, 1, 1000, dtype=np.float32)[:, None]
+    assert steps_rarely_repeat(data(clock, (1,)))
+    assert not steps_rarely_repeat(data(clock.round(1), (1,)))
+    assert not steps_rarely_repeat(data(np.repeat(clock, 300, axis=1), (300,))), "pictures are not compared"
 
 
 def test_a_table_found_in_parts_is_the_same(monkeypatch):

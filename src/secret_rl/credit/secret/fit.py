@@ -33,7 +33,7 @@ from secret_rl.credit.secret.memoryless import (
 )
 from secret_rl.credit.secret.model import PooledPredictor, RewardPredictor, StepEncoder
 from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
-from secret_rl.credit.secret.tokens import Tokens
+from secret_rl.credit.secret.tokens import Tokens, steps_rarely_repeat
 from secret_rl.credit.secret.training import BYTES_PER_PAIR, Trainer, evaluate
 from secret_rl.encoders import Spec, as_tensor, has_colours, map_nest, standardise
 from secret_rl.files import plain, whole_number
@@ -313,6 +313,7 @@ class Fitting:
             decided=tuple(decided.tolist()),
             uncertain=open_ * int(self.tokens.offsets[-1]) / max(int(self._train_rows.sum()), 1),
             calibration_error=self.calibration_error,
+            distinct_steps=steps_rarely_repeat(self.data),
             validation=found.confusion,
             steps=step,
             seconds=time.perf_counter() - started,

@@ -214,11 +214,7 @@ def _moved(array: NDArray[Any], device: torch.device) -> Tensor:
 def _distinct_rows(columns: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
     """Where each distinct row first stands, and which distinct row each row is; None if most are distinct."""
     rows = len(columns[0])
-    row_bytes = sum(int(np.prod(column.shape[1:])) * column.dtype.itemsize for column in columns)
-    if row_bytes > _MAX_ROW_BYTES or rows < 2:
-        return None
-    sample = np.linspace(0, rows - 1, min(rows, _SAMPLE)).astype(np.int64)
-    if len(np.unique(_hashes([column[sample] for column in columns]))) > max(_MAX_SHARE * len(sample), 64):
+    if _are_pictures(columns) or rows < 2 or _rarely_repeat(columns):
         return None
     hashes = np.empty(rows, np.uint64)
     for first in range(0, rows, _ROWS_AT_A_TIME):
@@ -230,6 +226,22 @@ def _distinct_rows(columns: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDAr
         if any(not np.array_equal(column[part], column[where][ids[part]]) for column in columns):
             return None
     return where, ids.astype(np.int32)
+
+
+def steps_rarely_repeat(data: "Trajectories") -> bool:
+    """Whether most steps are distinct although they are small: observations hold a clock, a position, noise."""
+    columns = [*arrays_of(data.observations), *arrays_of(data.actions)]
+    return not _are_pictures(columns) and _rarely_repeat(columns)
+
+
+def _are_pictures(columns: list[NDArray[Any]]) -> bool:
+    return sum(int(np.prod(column.shape[1:])) * column.dtype.itemsize for column in columns) > _MAX_ROW_BYTES
+
+
+def _rarely_repeat(columns: list[NDArray[Any]]) -> bool:
+    rows = len(columns[0])
+    sample = np.linspace(0, rows - 1, min(rows, _SAMPLE)).astype(np.int64)
+    return len(np.unique(_hashes([column[sample] for column in columns]))) > max(_MAX_SHARE * len(sample), 64)
 
 
 def _hashes(columns: list[NDArray[Any]]) -> NDArray[np.uint64]:
