@@ -21,10 +21,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 _SLOW_FILES = {
     *("test_readme.py", "test_docs_code.py", "test_examples.py", "test_site.py", "test_attack.py", "test_atomic.py"),
-    *("test_checks.py", "test_explorer.py", "test_keys_doors_engine.py", "test_learned.py", "test_minari.py"),
-    *("test_checkpoint.py", "test_sb3_checkpoint.py", "test_sb3_online.py"),
+    *("test_checks.py", "test_explorer.py", "test_learned.py", "test_minari.py"),
+    *("test_checkpoint.py", "test_method.py"),
 }
-_SLOW_FOLDERS = {"paper"}
+_SLOW_FOLDERS = {"paper", "sb3", "experimental", "keys_doors"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
