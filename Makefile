@@ -33,7 +33,7 @@ chromium:  ## the browser that tests of pages run in, installed if there is none
 
 test-gpu: $(VENV)/ready  ## what only a GPU can show: a fit that is resumed there ends with the same weights
 	@$(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("test-gpu needs a GPU with CUDA")'
-	$(BIN)/pytest tests/credit/test_graph_resume_gpu.py
+	$(BIN)/pytest tests/credit/secret/test_training.py
 
 explorers: $(VENV)/ready  ## credit explorer pages of Triggers, MiniGrid and keys and doors, in runs/explorers
 	$(BIN)/python docs/explorers.py

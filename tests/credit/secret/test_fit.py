@@ -404,7 +404,7 @@ def test_the_same_number_of_threads_gives_the_same_bits_and_another_the_same_cre
 def test_an_estimate_is_near_what_a_fit_takes_and_grows_with_it(cues):
     data = cues(300)
     few, many = (Secret(**{**ESTIMATED, "steps": steps}).estimate(data) for steps in (40, 4000))
-    assert (few.updates, many.updates, few.batch_size) == (40, 4000, 16)
+    assert (few.updates, many.updates, few.batch_size) == (40, 2 * 4000 + 400, 16), "many may start again, by name"
     assert 0 < few.seconds < many.seconds
     assert "at most 40 updates of 16 trajectories" in str(few)
 

@@ -149,6 +149,8 @@ class Fitting:
         units = 12 * 4 * self.model_options.units  # what is kept of each step for its gradient
         memory = trainer.batch_size * longest * (longest * BYTES_PER_PAIR + units)
         updates = self.options.planned_steps(len(self.data))
+        if self._may_start_by_name(tokens):
+            updates += _PROBE_UPDATES + updates
         return Estimate(updates, trainer.batch_size, _WITH_VALIDATION * each * updates, memory)
 
     def _prepare(self) -> None:
@@ -196,7 +198,7 @@ class Fitting:
             self.initial = start
         kept = self._train()
         learned = any((entry["gain"] or 0.0) >= _LEARNED for entry in self.curve)  # None where it diverged
-        if self.initial is None and not learned and self._may_start_by_name():
+        if not learned and self._may_start_by_name(self.tokens):
             self.initial = self._start_by_name()
             if self.initial is not None:
                 self.curve = []
@@ -204,9 +206,9 @@ class Fitting:
                 kept = self._train()
         return kept
 
-    def _may_start_by_name(self) -> bool:
+    def _may_start_by_name(self, tokens: Tokens) -> bool:
         enough = self.options.planned_steps(len(self.data)) >= _PROBE_UPDATES
-        return enough and self.options.weights == "residual" and self.tokens.ids is not None
+        return enough and self.options.weights == "residual" and self.initial is None and tokens.ids is not None
 
     def _start_by_name(self) -> dict[str, Tensor] | None:
         """Weights that have learned by name what the past decides; None where that comes to nothing, too."""
