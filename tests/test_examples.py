@@ -84,7 +84,7 @@ def test_deep_agents_differ_in_credit_alone(name, discount, monkeypatch, capsys)
         calls.append((arguments, dict(options), trained))
         return trained
 
-    monkeypatch.setattr(srl, "train", watched)
+    monkeypatch.setattr(srl.sb3, "train", watched)
     credit, unshaped = verdict_of(run(name, monkeypatch, capsys, "--quick")[0])
 
     (plain_arguments, plain_options, plain), (credited_arguments, credited_options, credited) = calls
