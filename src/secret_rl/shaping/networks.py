@@ -28,6 +28,7 @@ _ROWS_AT_A_TIME = 4096
 _CHECKS = 20  # evaluations on validation episodes in a training
 # One observation alone and among others get the same answer, to the bit: sums of products are rounded otherwise in
 # other company, but in 64 bits so little that cutting off decimals hides it, all but never excepted.
+_LARGEST = 1e9  # of a weight in a file
 _DECIMALS = 9
 FORMAT = FileFormat("secret-rl learned potential", remedy="restore it or learn the potential again")
 
@@ -176,6 +177,9 @@ def _potential(
         if name in weights and weights[name].dtype != value.dtype:
             raise ValueError(f"its weights {name} are {weights[name].dtype}, expected {value.dtype}")
     network.load_state_dict(weights, assign=True)
+    scales = [value for name, value in weights.items() if name.endswith("scale")]
+    if any(value.abs().max() > _LARGEST for value in weights.values()) or any((value <= 0).any() for value in scales):
+        raise ValueError("its weights are none that learning leads to")
     numbers = {name: finite_number(about[name]) for name in ("low", "high", "threshold")}
     if not (numbers["low"] <= 0 <= numbers["high"] and 0 <= numbers["threshold"] < 1):
         raise ValueError(f"its range {numbers} is none")

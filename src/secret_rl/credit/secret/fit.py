@@ -197,7 +197,8 @@ class Fitting:
         if start is not None:
             self.initial = start
         kept = self._train()
-        learned = any((entry["gain"] or 0.0) >= _LEARNED for entry in self.curve)  # None where it diverged
+        gains = [entry.get("gain") for entry in self.curve]  # None where it diverged
+        learned = any(isinstance(gain, float) and gain >= _LEARNED for gain in gains)
         if not learned and self._may_start_by_name(self.tokens):
             self.initial = self._start_by_name()
             if self.initial is not None:

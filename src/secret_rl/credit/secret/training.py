@@ -201,13 +201,16 @@ class Trainer:
 
     def fits(self, tensors: dict[str, Tensor]) -> bool:
         """Whether these may have come from ``state``; before the first update, an optimiser has none of its own."""
-        model = {f"model.{name}": value.shape for name, value in self.model.state_dict().items()}
+        model = {f"model.{name}": (value.shape, value.dtype) for name, value in self.model.state_dict().items()}
         means = {
-            f"optimiser.{key}.{name}": torch.Size() if key == "step" else parameter.shape
+            f"optimiser.{key}.{name}": (torch.Size() if key == "step" else parameter.shape, torch.float32)
             for name, parameter in self.model.named_parameters()
             for key in ("step", "exp_avg", "exp_avg_sq")
         }
-        return {name: value.shape for name, value in tensors.items()} in (model, model | means)
+        counts = [value for name, value in tensors.items() if name.startswith("optimiser.step.")]
+        return {name: (value.shape, value.dtype) for name, value in tensors.items()} in (model, model | means) and all(
+            1 <= float(count) <= self.planned_steps for count in counts
+        )
 
     def restore(self, tensors: dict[str, Tensor], step: int) -> None:
         """Go on from ``state`` after ``step`` updates. Written in place, where a CUDA graph finds it."""
