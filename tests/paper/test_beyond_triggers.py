@@ -1,4 +1,4 @@
-"""Credit in tasks of others, at a tiny size: runs are kept, read-outs stand side by side, verdicts are counted."""
+"""Credit in tasks of others, at a tiny size: runs are kept, read-outs are compared, verdicts are counted."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Potentials of the history: credit added up step by step, alone or side by side, stepped or compiled."""
+"""Potentials of the history: credit added up step by step, in one environment or many, stepped or compiled."""
 
 import json
 import warnings
@@ -561,7 +561,7 @@ def test_a_model_of_transitions_is_given_what_steps_led_to(repeat):
     learner = QLearning(seed=1, discount=0.97, learning_rate=0.3)
     assert_same_curve(learner.learn(shaped, 10), learner.learn(gym.Wrapper(shaped), 10))
     data = srl.collect(maze(), 6, seed=2, progress=False)
-    paid = srl.shaping.ReplayShaping(potential, 0.97).over(data)  # side by side
+    paid = srl.shaping.ReplayShaping(potential, 0.97).over(data)
     largest = 0.0
     for e, episode in enumerate(data):
         alone, seen = OneEnvironment(potential), [*episode.observations, episode.final_observation]

@@ -126,7 +126,7 @@ def svg_of(figure: Figure) -> str:
 
 
 def save_frames(frames: list[NDArray[np.uint8]], path: str | Path, gap: int = 16) -> Path:
-    """Write RGB frames side by side as one PNG on white, ``gap`` pixels apart."""
+    """Write RGB frames in a row, as one PNG with ``gap`` white pixels between them."""
     path = Path(path)
     height = max(frame.shape[0] for frame in frames)
     width = sum(frame.shape[1] for frame in frames) + gap * (len(frames) - 1)

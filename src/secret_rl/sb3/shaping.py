@@ -18,7 +18,7 @@ except ModuleNotFoundError as missing:
 
 
 class PotentialShapingVecEnv(VecEnvWrapper):
-    """What ``PotentialShaping`` gives side by side, for the ``VecEnv`` of Stable-Baselines3; arguments as there.
+    """``PotentialShaping`` for the ``VecEnv`` of Stable-Baselines3: the same rewards, the same arguments.
 
     ``discount`` must be the algorithm's ``gamma``. Algorithms bootstrap where a time limit cuts an episode short: keep
     ``truncation="keep"``.

@@ -125,7 +125,7 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class VectorPotentialShaping(VectorWrapper[Any, Any, Any, Any, Any]):
-    """What ``PotentialShaping`` gives side by side, infos included; see there for the arguments.
+    """``PotentialShaping`` for vector environments: the same rewards and infos, the same arguments.
 
     >>> import gymnasium as gym, secret_rl
     >>> from secret_rl.shaping import TablePotential, VectorPotentialShaping

@@ -41,7 +41,7 @@ class ViewObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorAr
 
 
 class VectorViewObservation(VectorWrapper[Any, Any, Any, Any, Any]):
-    """A vector environment seen through views, in every autoreset mode: what ``ViewObservation`` gives side by side.
+    """A vector environment seen through views, in every autoreset mode; see ``ViewObservation``.
 
     >>> import gymnasium as gym, secret_rl
     >>> from secret_rl.views import CropView, VectorViewObservation

@@ -23,7 +23,7 @@ SIGNS = RewardClasses((-1.0, 0.0, 1.0), (-0.05, 0.05))
 
 
 class Undecided:
-    """A predictor without memory that leaves everything open, but for symbols that it is told of."""
+    """A predictor without memory that is certain of some symbols and of nothing else."""
 
     def __init__(self, decided=()):
         self.decided = decided

@@ -118,7 +118,7 @@ def test_looking_at_the_validation_data_changes_nothing(make_trainer):
 def test_the_learning_rate_warms_up_stays_and_falls_along_a_cosine(make_trainer):
     trainer = make_trainer(steps=400, warmup=4, learning_rate=1.0)
     assert [trainer.learning_rate(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert trainer.learning_rate(399) == 1.0, "until it is told to cool down"
+    assert trainer.learning_rate(399) == 1.0, "constant until cool_down is called"
     trainer.step = 100
     trainer.cool_down()
     assert (trainer.cooling_from, trainer.last_step) == (100, 250), "so many updates at least"

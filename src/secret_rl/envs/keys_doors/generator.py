@@ -304,7 +304,7 @@ class _Draft:
         return Door(colour, (here, there), cell)
 
     def _object_cells(self, doors: tuple[Door, ...]) -> dict[Room, list[Cell]]:
-        """Cells for the objects of each room, such that they never block the way from a door to another."""
+        """Cells for the objects of each room; no object blocks the path between two doors."""
         chosen = {}
         for room, count in self.objects.items():
             entrances = {door.entrance(room) for door in doors if room in door.rooms}
