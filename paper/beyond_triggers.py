@@ -17,6 +17,7 @@ import secret_rl as srl
 from paper import records
 from paper.credit_runs import METHOD, RESULTS, THRESHOLD, interval, machine
 from paper.tasks import TASKS, Data, Task
+from paper.tasks.unseen import UNSEEN
 from secret_rl.atomic import replace_text, replacing
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
 from secret_rl.credit.secret.readout import READOUTS
@@ -25,6 +26,7 @@ from secret_rl.processes import worker_pool
 DATA = Path("runs/paper/tasks")
 SOURCE, HELD_OUT = 0, 1_001  # seeds of the data
 THREADS = 2
+_ALL = TASKS | UNSEEN
 _CHOSEN = (
     "Default settings, data as users would have it. The defaults were chosen on these very tasks, with other episodes "
     "to judge on (DEVIATIONS.md), so this tells nothing for sure of a task that they have not met."
@@ -45,6 +47,9 @@ class Result:
     """To learn from; None: as many as the task says."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of ``Secret``; none in the full size."""
+    title: str = "Credit in tasks of others"
+    chosen: str = _CHOSEN
+    """What the tasks had to do with the choice of the defaults."""
 
     @property
     def path(self) -> Path:
@@ -54,7 +59,7 @@ class Result:
     def settings(self, task: str, seed: int) -> dict[str, Any]:
         """What a run depends on, as JSON gives it back."""
         content = {
-            "task": task, "seed": seed, "episodes": self.episodes or TASKS[task].episodes, "held_out": self.held_out,
+            "task": task, "seed": seed, "episodes": self.episodes or _ALL[task].episodes, "held_out": self.held_out,
             "options": dict(self.options), "method": METHOD,
         }  # fmt: skip
         return json.loads(json.dumps(content))  # type: ignore[no-any-return]
@@ -70,8 +75,8 @@ def result(quick: bool) -> Result:
 
 def run(result: Result, command: str, *, only: str | None = None, jobs: int = 1) -> Path:
     """Fit and judge every task with every seed, some at a time; what is there with the same settings stays."""
-    if only is not None and only not in TASKS:
-        raise ValueError(f"no such task: {only}; choose from {', '.join(TASKS)}")
+    if only is not None and only not in result.tasks:
+        raise ValueError(f"no such task: {only}; choose from {', '.join(result.tasks)}")
     record = records.load(result.path)
     # every task once before any twice: an interrupted table has no empty rows
     asked = [result.settings(task, seed) for seed in range(result.seeds) for task in result.tasks]
@@ -96,7 +101,7 @@ def run(result: Result, command: str, *, only: str | None = None, jobs: int = 1)
 def learn(settings: Mapping[str, Any]) -> dict[str, Any]:
     """One run: fit to the data of a task, and judge on data that the model has not seen."""
     torch.set_num_threads(THREADS)
-    task = TASKS[settings["task"]]
+    task = _ALL[settings["task"]]
     source = load(task, settings["episodes"], SOURCE)
     secret = srl.Secret(seed=settings["seed"], device="cpu", **settings["options"])
     with warnings.catch_warnings():
@@ -157,12 +162,12 @@ def table(result: Result) -> Path:
     record = records.load(result.path)
     titles = ["task", "verdict", "history gain", "precision", "recall", "predicted"]
     titles += [f"AP {readout}" for readout in READOUTS] + ["updates", "seconds"]
-    lines = ["# Credit in tasks of others", "", _CHOSEN, ""]
+    lines = [f"# {result.title}", "", result.chosen.format(fits=len(record["panels"])), ""]
     lines += ["## Rewards that the past decides", "", *_row(titles), *_row(["---"] * len(titles))]
-    lines += [line for name in result.tasks if TASKS[name].past_matters for line in _told(result, record, name)]
+    lines += [line for name in result.tasks if _ALL[name].past_matters for line in _told(result, record, name)]
     titles = ["task", "verdict", "true", "history gain", "updates", "seconds"]
     lines += ["", "## Rewards that the present decides", "", *_row(titles), *_row(["---"] * len(titles))]
-    lines += [line for name in result.tasks if not TASKS[name].past_matters for line in _told(result, record, name)]
+    lines += [line for name in result.tasks if not _ALL[name].past_matters for line in _told(result, record, name)]
     lines += [
         "",
         f"Mean over seeds with a 95 % bootstrap interval. Judged on {result.held_out} held-out episodes each. "
@@ -171,7 +176,7 @@ def table(result: Result) -> Path:
         f"{THRESHOLD}; *predicted*: of the rewards with a known cause, the share that the model predicts and the "
         "present leaves open; *AP*: average precision of the steps ranked by each read-out.",
         "",
-        *(_about(result, TASKS[name]) for name in result.tasks),
+        *(_about(result, _ALL[name]) for name in result.tasks),
         "",
         f"`{record.get('command')}`, {record.get('date')}, "
         f"{'; '.join(sorted({entry['machine'] for entry in record['panels']}))}.",
@@ -192,7 +197,7 @@ def _told(result: Result, record: Mapping[str, Any], name: str) -> list[str]:
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
     gain = interval([entry["fit"]["gain"]["share"] for entry in runs])
     effort = [f"{np.mean([entry['fit'][key] for entry in runs]):,.0f}" for key in ("steps", "seconds")]
-    if not TASKS[name].past_matters:
+    if not _ALL[name].past_matters:
         return _row([name, counts, f"{verdicts.count('past not needed')} of {len(runs)}", gain, *effort])
     numbers = [interval([entry["quality"][key] for entry in runs]) for key in _NUMBERS]
     return _row([name, counts, gain, *numbers, *effort])

@@ -18,7 +18,7 @@ from secret_rl.views import MaskView, ViewObservation
 _STEPS = 50
 _TURN = 0.1  # chance of a random turn at each step
 # The row of the view with the agent's own cell: what it carries, and what lies beside it, a key left there included.
-_OWN_ROW = ((0, 7), (6, 7))
+OWN_ROW = ((0, 7), (6, 7))
 _LEFT = 2  # a direction
 Cell = tuple[int, int]
 Goal = Callable[[Cell, int], bool]
@@ -132,15 +132,15 @@ class UnlockPlayer(Walker):
     def choose(self) -> tuple[Goal, int]:
         """Where the key was, the door, or a free cell."""
         if self._key is None:
-            self._key = _place_of(self.world, "key")
-        door = _place_of(self.world, "door")
+            self._key = place_of(self.world, "key")
+        door = place_of(self.world, "door")
         blocked = self.world.grid.get(door[0] - 1, door[1]) is not None  # the key lies before the door
         chance = self.rng.random()
         if chance < 0.3 or (blocked and chance < 0.7):
-            return _facing(self._key), Actions.pickup
+            return facing(self._key), Actions.pickup
         if chance < 0.7:
-            return _facing(door), Actions.toggle
-        return _facing(self._free_cell()), Actions.pickup
+            return facing(door), Actions.toggle
+        return facing(self._free_cell()), Actions.pickup
 
     def _free_cell(self) -> Cell:
         """A cell of the first room without the key."""
@@ -159,15 +159,16 @@ class RedBluePlayer(Walker):
         chance = self.rng.random()
         if chance < 0.35:
             opened = self.world.red_door.is_open
-            return _facing(_place_of(self.world, "door", "red")), Actions.right if opened else Actions.toggle
+            return facing(place_of(self.world, "door", "red")), Actions.right if opened else Actions.toggle
         if chance < 0.7:
-            return _facing(_place_of(self.world, "door", "blue")), Actions.toggle
+            return facing(place_of(self.world, "door", "blue")), Actions.toggle
         size = self.world.size
         x, y = int(self.rng.integers(size // 2 + 1, size // 2 + size - 1)), int(self.rng.integers(1, size - 1))
-        return _facing((x, y)), Actions.toggle
+        return facing((x, y)), Actions.toggle
 
 
-def _facing(target: Cell) -> Goal:
+def facing(target: Cell) -> Goal:
+    """To stand before a cell and look at it."""
     return lambda at, facing: _ahead(at, facing) == target
 
 
@@ -176,7 +177,8 @@ def _ahead(at: Cell, facing: int) -> Cell:
     return at[0] + int(dx), at[1] + int(dy)
 
 
-def _place_of(world: Any, kind: str, colour: str | None = None) -> Cell:
+def place_of(world: Any, kind: str, colour: str | None = None) -> Cell:
+    """Where the first object of a kind, and of a colour if given, is on the map."""
     for number, thing in enumerate(world.grid.grid):
         if thing is not None and thing.type == kind and colour in (None, thing.color):
             return number % world.width, number // world.width
@@ -213,14 +215,14 @@ def _memory(env_id: str, episodes: int, seed: int) -> Data:
 
 def _unlock(episodes: int, seed: int) -> Data:
     env = ImgObsWrapper(gym.make("MiniGrid-Unlock-v0", disable_env_checker=True))
-    return play(KeyPickUps(ViewObservation(env, MaskView(_OWN_ROW))), episodes, seed, UnlockPlayer, _STEPS)
+    return play(KeyPickUps(ViewObservation(env, MaskView(OWN_ROW))), episodes, seed, UnlockPlayer, _STEPS)
 
 
 def _unlock_clock(episodes: int, seed: int) -> Data:
     env = gym.make("MiniGrid-Unlock-v0", disable_env_checker=True, max_episode_steps=_STEPS)
     env = FilterObservation(env, ["image", "direction"])
     env = TimeAwareObservation(env, flatten=False, normalize_time=True)
-    return play(KeyPickUps(ViewObservation(env, MaskView(_OWN_ROW, key="image"))), episodes, seed, UnlockPlayer)
+    return play(KeyPickUps(ViewObservation(env, MaskView(OWN_ROW, key="image"))), episodes, seed, UnlockPlayer)
 
 
 def _red_blue(episodes: int, seed: int) -> Data:

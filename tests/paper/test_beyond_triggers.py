@@ -12,8 +12,9 @@ pytest.importorskip("popgym")
 from paper.__main__ import main
 from paper.beyond_triggers import Result
 from paper.tasks import TASKS, Data
+from paper.tasks.unseen import UNSEEN
 
-from paper import beyond_triggers
+from paper import beyond_triggers, unseen_tasks
 from secret_rl.credit.secret.readout import READOUTS
 
 
@@ -65,6 +66,19 @@ def test_the_sizes_are_as_they_should_be():
     assert len(quick.tasks) == 3 and quick.seeds == 1 and quick.name != full.name
     for name in ("memory_s7", "memory_s11", "memory_len", "red_blue_doors"):
         assert TASKS[name].events == "any"
+
+
+def test_unseen_tasks_are_run_apart(tmp_path, monkeypatch):
+    full, quick = unseen_tasks.result(False), unseen_tasks.result(True)
+    assert full.tasks == tuple(UNSEEN) and full.seeds == 5 and not full.options, "the library's defaults"
+    assert not UNSEEN[quick.tasks[0]].past_matters, "a quick look learns nothing of what is judged"
+    monkeypatch.setattr(beyond_triggers, "RESULTS", tmp_path)
+    (path,) = unseen_tasks.main(False, "the command", analyse_only=True)
+    page = (tmp_path / "unseen_tasks.md").read_text()
+    assert path == str(tmp_path / "unseen_tasks.md") and "no say in any choice" in page
+    assert "0 in this table, 0 before" in page and page.count("not run") == len(UNSEEN)
+    with pytest.raises(ValueError, match="no such task: taxi_seen"):
+        unseen_tasks.run(full, "", only="taxi_seen")
 
 
 def test_options_of_one_result_alone(capsys):

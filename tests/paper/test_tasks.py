@@ -8,21 +8,25 @@ import pytest
 pytest.importorskip("minigrid")
 pytest.importorskip("popgym")
 
+from minigrid.core.constants import COLOR_NAMES, COLOR_TO_IDX
 from paper.tasks import HELD_OUT, TASKS, TRAINING
 from paper.tasks.bsuite import Discounting
+from paper.tasks.unseen import UNSEEN
 
 from secret_rl.trajectories.nested import map_arrays
 
 EPISODES, SEED = 150, 7
-NEEDING = [name for name, task in TASKS.items() if task.past_matters]
-OTHERS = [name for name, task in TASKS.items() if not task.past_matters]
-DOOR, KEY, BALL = 4, 5, 6  # MiniGrid's numbers of objects
+ALL = TASKS | UNSEEN
+NEEDING = [name for name, task in ALL.items() if task.past_matters]
+OTHERS = [name for name, task in ALL.items() if not task.past_matters]
+CONTINUOUS = "mountain_car_left", "pendulum_upright"
+DOOR, KEY, BALL, BOX, GOAL = 4, 5, 6, 7, 8  # MiniGrid's numbers of objects
 PICK_UP, DROP_OFF, TOGGLE = 4, 5, 5
 
 
 @cache
 def made(name):
-    return TASKS[name].make(EPISODES, SEED)
+    return ALL[name].make(EPISODES, SEED)
 
 
 def starts_of(data):
@@ -56,9 +60,9 @@ def test_training_and_held_out_seeds_are_apart():
     assert not set(TRAINING) & set(HELD_OUT)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ALL)
 def test_the_seed_decides_everything(name):
-    data, few, other = made(name), TASKS[name].make(5, SEED), TASKS[name].make(5, SEED + 1)
+    data, few, other = made(name), ALL[name].make(5, SEED), ALL[name].make(5, SEED + 1)
     rows = few.trajectories.offsets[-1]
     first = data.trajectories[:5]
     for field in ("observations", "actions", "rewards"):
@@ -67,7 +71,7 @@ def test_the_seed_decides_everything(name):
     assert not first.equals(other.trajectories)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ALL)
 def test_the_truth_lies_before_the_reward(name):
     data = made(name)
     steps = data.trajectories.offsets[-1]
@@ -83,29 +87,34 @@ def test_every_judged_reward_has_a_cause(name):
     data = made(name)
     rewards, found = data.trajectories.rewards, has_cause(data)
     if data.truth.dtype == bool:
-        judged = rewards > 0 if TASKS[name].judged == "positive" else rewards != 0
+        judged = rewards > 0 if ALL[name].judged == "positive" else rewards != 0
         assert judged.any() and found[judged].all()
     else:
         judged = found
         assert judged.any() and (rewards[judged] != 0).all()
-    if TASKS[name].judged == "positive":
+    if ALL[name].judged == "positive":
         assert (rewards[judged] > 0).all() and (rewards <= 0).any()
     else:
-        assert (rewards[judged] > 0).any() and (rewards[judged] < 0).any()
+        assert (rewards[judged] < 0).any() and (rewards > 0).any()
+        assert (rewards[judged] > 0).any() or name == "battleship", "there a cause is why nothing is hit"
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_reward_has_a_cause_where_the_past_does_not_matter(name):
     data = made(name)
     assert (data.truth == -1).all()
-    if name != "frozen_lake":  # there the ice decides with the action
+    if name not in ("frozen_lake", "blackjack"):  # there chance decides with the action
         outcomes = by_present(data)
         assert all(len(signs) == 1 for signs in outcomes.values())
 
 
 def present(name, data):
-    """(steps, numbers) observation and action, without what never comes twice: clocks and random bits."""
+    """(steps, numbers) observation and action, without what never comes twice: clocks, random bits and wide views."""
     seen = data.trajectories.observations
+    if name in ("go_to_door", "unlock_pickup", "key_to_door"):
+        seen = (seen["image"] if isinstance(seen, dict) else seen)[:, 3, 5]  # what lies ahead, and hidden facts, decide
+    if isinstance(seen, tuple):
+        seen = np.stack(seen, 1)
     if isinstance(seen, dict):
         seen = np.concatenate([part.reshape(len(part), -1) for key, part in seen.items() if key != "time"], 1)
     seen = seen.reshape(len(seen), -1)
@@ -121,18 +130,19 @@ def by_present(data, name=None):
     return outcomes
 
 
-@pytest.mark.parametrize("name", [name for name in NEEDING if name != "mountain_car_left"])
+@pytest.mark.parametrize("name", [name for name in NEEDING if name not in CONTINUOUS])
 def test_the_present_alone_does_not_decide(name):
     data = made(name)
     outcomes = by_present(data, name)
     rows, signs = present(name, data), np.sign(data.trajectories.rewards)
-    judged = np.flatnonzero(has_cause(data) & (signs > 0))
+    judged = np.flatnonzero(has_cause(data) & (signs > 0 if ALL[name].judged == "positive" else signs != 0))
     ambiguous = [len(outcomes[rows[row].tobytes()]) > 1 for row in judged]
     assert np.mean(ambiguous) > 0.5
 
 
-def test_the_end_of_the_drive_says_little_about_its_beginning():
-    data = made("mountain_car_left")
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_the_end_of_the_drive_says_little_about_its_beginning(name):
+    data = made(name)
     last = ends(data)[data.trajectories.terminated[ends(data)]]
     rows = np.concatenate([data.trajectories.observations, data.trajectories.actions], 1)[last]
     rows = (rows - rows.mean(0)) / rows.std(0)
@@ -246,3 +256,121 @@ def test_the_goal_pays_after_the_left_hill():
     np.testing.assert_array_equal(data.truth, data.trajectories.observations[:, 0] < -1.1)
     over = data.trajectories.terminated
     agree(data.trajectories.rewards[over] > 0, has_cause(data)[over])
+
+
+def test_unseen_tasks_are_apart():
+    assert not set(UNSEEN) & set(TASKS)
+    assert sum(task.past_matters for task in UNSEEN.values()) == 8 and len(UNSEEN) == 11
+    assert len({task.source.split(";")[0] for task in UNSEEN.values()} & {task.source for task in TASKS.values()}) == 0
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_both_outcomes_are_common_in_unseen_tasks(name):
+    rewards, task = np.asarray(made(name).trajectories.rewards), UNSEEN[name]
+    paid = rewards == 1 if name == "key_to_door" else rewards > 0
+    rewarded = np.add.reduceat(paid, made(name).trajectories.offsets[:-1]) > 0
+    if name in ("battleship", "autoencode"):  # every step pays or costs
+        assert 0.05 < paid[rewards != 0].mean() < 0.6
+    else:
+        assert 0.04 < rewarded.mean() < 0.7, task
+
+
+def test_a_second_shot_at_a_cell_never_hits():
+    data = made("battleship")
+    shots, rewards = data.trajectories.actions, data.trajectories.rewards
+    rows, cause = causes(data)
+    np.testing.assert_array_equal(shots[rows], shots[cause])
+    assert (rewards[rows] < 0).all()
+    new = np.setdiff1d(np.arange(len(rewards)), rows)
+    episodes = np.stack([starts_of(data)[new], *shots[new].T], 1)
+    assert len(np.unique(episodes, axis=0)) == len(new), "each is the first at its cell"
+    assert 0.3 < (rewards[new] > 0).mean() < 0.7, "and chance decides it"
+
+
+def test_cards_are_asked_for_in_reverse_order():
+    data = made("autoencode")
+    rows, cause = causes(data)
+    watching, suits = data.trajectories.observations
+    assert not watching[rows].any() and watching[cause].all()
+    agree(data.trajectories.rewards[rows] > 0, data.trajectories.actions[rows] == suits[cause])
+    assert len(rows) == EPISODES * 51
+
+
+def test_the_goal_pays_after_both_corners():
+    data = made("cliff_both_corners")
+    seen, rewards = data.trajectories.observations, data.trajectories.rewards
+    np.testing.assert_array_equal(data.truth, (seen == 0) | (seen == 11))
+    left, right = (np.add.reduceat(seen == corner, data.trajectories.offsets[:-1]) for corner in (0, 11))
+    assert max(left.max(), right.max()) == 1, "no corner is visited twice"
+    assert data.trajectories.terminated[ends(data)].all()
+    agree(rewards[ends(data)] > 0, (left == 1) & (right == 1))
+    assert not np.delete(rewards, ends(data)).any()
+
+
+def test_the_goal_pays_for_the_corner_visited_last():
+    data = made("cliff_last_corner")
+    seen, rewards = data.trajectories.observations, data.trajectories.rewards
+    rows, cause = causes(data)
+    agree(rewards[rows] > 0, seen[cause] == 0)
+    assert np.isin(seen[cause], (0, 11)).all()
+    for row, first in zip(rows, cause, strict=True):
+        assert not np.isin(seen[first + 1 : row], (0, 11)).any()
+    never = np.setdiff1d(ends(data), rows)
+    assert len(never) and not rewards[never].any() and not has_cause(data)[never].any()
+
+
+def test_the_pendulum_pays_after_it_was_upright():
+    data = made("pendulum_upright")
+    np.testing.assert_array_equal(data.truth, data.trajectories.observations[:, 0] > 0.95)
+    over = data.trajectories.terminated
+    agree(data.trajectories.rewards[over] > 0, has_cause(data)[over])
+    assert not data.trajectories.rewards[~over].any()
+    assert np.mean(data.trajectories.lengths) > 180
+
+
+def test_the_door_pays_whose_colour_the_first_observation_names():
+    data = made("go_to_door")
+    image, named = (data.trajectories.observations[key] for key in ("image", "mission"))
+    np.testing.assert_array_equal(named > 0, starts_of(data) == np.arange(len(named)))
+    rows = ends(data)[data.trajectories.terminated[ends(data)]]
+    ahead = image[rows, 3, 5]
+    assert (ahead[:, 0] == DOOR).all() and (data.trajectories.actions[rows] == 6).all()
+    colours = np.array([COLOR_TO_IDX[name] for name in COLOR_NAMES])[named[starts_of(data)[rows]] - 1]
+    right, paid = ahead[:, 1] == colours, data.trajectories.rewards[rows] > 0
+    assert paid[right].all()
+    assert (paid & ~right).mean() < 0.05, "but for doors on both sides of a corner"
+    agree(data.truth == 0, (data.trajectories.rewards > 0) & (starts_of(data) < np.arange(len(named))))
+
+
+def test_the_box_pays_for_empty_hands():
+    data = made("unlock_pickup")
+    image, actions, rewards = data.trajectories.observations, data.trajectories.actions, data.trajectories.rewards
+    assert not image[:, :, 6].any(), "what is carried is not seen"
+    ahead, shown = image[:, 3, 5, 0], (image[..., 0] == KEY).any((1, 2))
+    tried = (ahead == BOX) & (actions == 3)
+    agree(rewards[tried] > 0, has_cause(data)[tried])
+    assert not rewards[~tried].any()
+    assert ((actions[data.truth] == 4) & (ahead[data.truth] == 1) | shown[data.truth]).all(), "dropped, or seen to lie"
+    assert (shown[tried & (rewards > 0)]).mean() < 0.3, "the key mostly lies out of view"
+
+
+def test_the_last_door_pays_for_the_key_of_the_first_room():
+    data = made("key_to_door")
+    image, actions, rewards = data.trajectories.observations, data.trajectories.actions, data.trajectories.rewards
+    assert not image[:, :, 6].any()
+    ahead = image[:, 3, 5, 0]
+    rows, cause = causes(data)
+    assert (ahead[cause] == KEY).all() and (actions[cause] == 3).all() and (data.truth[rows] < 15).all()
+    took = np.add.reduceat((ahead == KEY) & (actions == 3), data.trajectories.offsets[:-1])
+    assert set(took) == {0, 1}
+    tried = (ahead == DOOR) & (actions == TOGGLE)
+    agree(rewards[tried] == 1, np.repeat(took, data.trajectories.lengths)[tried] == 1)
+    np.testing.assert_array_equal(rewards == 0.1, (ahead == BALL) & (actions == 3))
+    np.testing.assert_array_equal(rewards == 1, data.truth >= 0)
+
+
+@pytest.mark.parametrize("name", ["door_key", "dynamic_obstacles"])
+def test_what_lies_ahead_pays(name):
+    data = made(name)
+    ahead = data.trajectories.observations[:, 3, 5, 0]
+    agree(data.trajectories.rewards > 0, (ahead == GOAL) & (data.trajectories.actions == 2))
