@@ -50,18 +50,14 @@ def write_carefully(folder):
 
 
 @pytest.mark.parametrize(("write", "sound"), [(write_carelessly, False), (write_carefully, True)])
-def test_kills_notice_files_that_are_half_written(tmp_path, write, sound):
-    killing = Killing(Job("writer", write, files=("a.txt",)), tmp_path)
+def test_kills_and_races_notice_files_that_are_half_written(tmp_path, write, sound):
+    job = Job("writer", write, files=("a.txt",))
+    killing = Killing(job, tmp_path / "kills")
     assert not killing.problems and killing.operations
     problems = [killing.before(number) for number in range(1, len(killing.operations) + 1)]
     assert any("a.txt is neither the old nor the new one" in found for found in problems) is not sound
     assert any(problems) is not sound
-
-
-@pytest.mark.parametrize(("write", "sound"), [(write_carelessly, False), (write_carefully, True)])
-def test_races_notice_files_that_are_half_written(tmp_path, write, sound):
-    job = Job("writer", write)
-    race = writers.Race(writers.Scenario("race", (job, job), "a.txt", digest_of, times=50), tmp_path)
+    race = writers.Race(writers.Scenario("race", (job, job), "a.txt", digest_of, times=50), tmp_path / "races")
     assert not race.problems
     assert any("a reader: RuntimeError" in problem for problem in race.run()) is not sound
 
@@ -88,10 +84,6 @@ def fill_memory(path):
     raise ValueError(f"{path} is damaged")
 
 
-def read_carefully(path):
-    return FORMAT.read_json(path)
-
-
 def leave_out_the_name(path):
     raise ValueError("it is damaged")
 
@@ -105,7 +97,7 @@ def leave_out_the_name(path):
         (fill_memory, "MB for"),
         (leave_out_the_name, "does not name the file"),
         (lambda path: path.read_bytes(), "damaged content was taken for good"),
-        (read_carefully, None),
+        (FORMAT.read_json, None),
     ],
 )
 def test_damaged_files_show_careless_readers(tmp_path, monkeypatch, answer, expected):
@@ -118,15 +110,14 @@ def test_damaged_files_show_careless_readers(tmp_path, monkeypatch, answer, expe
             whole = json.loads(content)["content"] == list(range(50))
         except (ValueError, TypeError, KeyError, RecursionError):
             whole = False
-        return content if whole and answer is not read_carefully else answer(folder / "file.json")
+        return content if whole and expected else answer(folder / "file.json")
 
     reading = files.Reading(Reader("reader", original, read, len), tmp_path / "scratch")
-    if expected == "MB for" and not reading._measures:
+    if expected == "MB for" and not reading.measures:
         pytest.skip("memory cannot be measured here")
     found = reading.block(CASES, seed=0)
     assert found.tried
     if expected is None:
-        assert not found.failures
-        assert found.tried == len(CASES)
+        assert not found.failures and found.tried == len(CASES)
     else:
-        assert any(expected in failure.what for failure in found.failures)
+        assert any(expected in what for _, what in found.failures)

@@ -8,10 +8,8 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 ATTACKS = ("kills", "files", "writers", "disk")
 
@@ -50,7 +48,7 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
     from tests.attack import disk, files, kills, writers
     from tests.attack.children import adopt_orphans, side_by_side
     from tests.attack.jobs import Inputs
-    from tests.attack.table import listed, merged, table
+    from tests.attack.table import Tally, merged, report
 
     import secret_rl.report.explorer
     import secret_rl.sb3  # noqa: F401
@@ -62,44 +60,25 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
         print("threads are running here, which forked children would lack: they may hang", file=sys.stderr)
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, every page
-    processes = arguments.processes
-    modules = {"kills": kills, "files": files, "writers": writers, "disk": disk}
+    chosen, wanted, only, seed = arguments.only or ATTACKS, arguments.target, None, arguments.seed
     if arguments.repeat:
-        attack, target, case = arguments.repeat.split("/", 2)
-        tallies = [modules[attack].repeat(inputs, scratch / "repeat", target, case, arguments.seed)]
-    else:
-        chosen = arguments.only or ATTACKS
-        units = [
-            unit
-            for name in chosen
-            for unit in modules[name].units(inputs, scratch, arguments.quick, arguments.seed)
-            if arguments.target in (None, _target(unit))
-        ]
-        tallies = merged(side_by_side([partial(_guarded, unit) for unit in units], scratch / "results", processes))
-    print(table(tallies))
-    failures = listed(tallies, arguments.seed)
-    if failures:
-        print(failures)
-    print(f"seed {arguments.seed}, {time.monotonic() - started:.0f} s")
+        *chosen, wanted, only = arguments.repeat.split("/", 2)
+    modules = {"kills": kills, "files": files, "writers": writers, "disk": disk}
+    named = [unit for name in chosen for unit in modules[name].units(inputs, arguments.quick)]
+    named = [(target, attack) for target, attack in named if wanted in (None, target)][: 1 if only else None]
+    units = [partial(attack, scratch / f"unit-{i}", seed, only) for i, (_, attack) in enumerate(named)]
+    tallies = []
+    for (target, _), (tally, ended) in zip(
+        named, side_by_side(units, scratch / "results", arguments.processes), strict=True
+    ):
+        if tally is None:  # one part that breaks must not hide what the others find
+            print(ended.err, file=sys.stderr)
+            tally = Tally("harness", target, 1, [("broken", str(ended))])
+        tally.seconds = ended.seconds
+        tallies.append(tally)
+    print(report(merged(tallies), seed))
+    print(f"seed {seed}, {time.monotonic() - started:.0f} s")
     return int(any(tally.failures for tally in tallies))
-
-
-def _target(unit: partial[Any]) -> str:
-    return getattr(unit.args[0], "name", "read-only folder")
-
-
-def _guarded(unit: partial[Any]) -> Any:
-    """One part that breaks must not hide what the others find."""
-    from tests.attack.table import Failure, Tally
-
-    started = time.monotonic()
-    try:
-        tally = unit()
-    except Exception as error:
-        traceback.print_exc()
-        tally = Tally("harness", _target(unit), 1, [Failure("broken", f"{type(error).__name__}: {error}")])
-    tally.seconds = time.monotonic() - started
-    return tally
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import math
 import pickle
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,13 +40,17 @@ def draw(originals: Files, rng: np.random.Generator) -> Damage:
     if way < _BOMBS:
         return Damage(f"bomb in {name}", {name: _bomb(raw, rng)})
     if way < _RAW:
-        kind = list(_RAW_KINDS)[rng.integers(len(_RAW_KINDS))]
+        kind = _one(list(_RAW_KINDS), rng)
         return Damage(f"{kind} {name}", {name: _RAW_KINDS[kind](raw, rng)})
     if way < _RAW + _JSON and not _is_npy(raw):
         return Damage(f"JSON of {name}", {name: _with_json(raw, rng, sealed=False)})
     if _is_npy(raw):
         return _sealed_column(originals, name, rng)
     return Damage(f"sealed JSON of {name}", {name: _with_json(raw, rng, sealed=True)}, sealed=True)
+
+
+def _one(choices: Sequence[Any], rng: np.random.Generator) -> Any:
+    return choices[int(rng.integers(len(choices)))]
 
 
 # Damage that knows nothing of what a file holds.
@@ -64,11 +68,6 @@ def _flipped(raw: bytes, rng: np.random.Generator) -> bytes:
     for _ in range(int(rng.integers(1, 9)) if raw else 0):
         damaged[int(rng.integers(len(raw)))] ^= 1 << int(rng.integers(8))
     return bytes(damaged)
-
-
-def _foreign(raw: bytes, rng: np.random.Generator) -> bytes:
-    kinds = _foreign_files()
-    return kinds[int(rng.integers(len(kinds)))]
 
 
 def _with_part(change: Callable[[bytes, np.random.Generator], bytes]) -> Callable[..., bytes]:
@@ -89,7 +88,7 @@ _RAW_KINDS: dict[str, Callable[[bytes, np.random.Generator], bytes | None]] = {
     "block twice in": _with_part(lambda part, rng: part * 2),
     "truncated": lambda raw, rng: raw[: int(rng.integers(len(raw) + 1))],
     "extended": lambda raw, rng: raw + rng.bytes(int(2 ** rng.uniform(0, 12))),
-    "other format in": _foreign,
+    "other format in": lambda raw, rng: _one(_foreign_files(), rng),
     "empty": lambda raw, rng: b"",
     "gone": lambda raw, rng: None,
 }
@@ -150,8 +149,7 @@ def _text(document: Any) -> bytes:
 def _changed(value: Any, rng: np.random.Generator, *, nasty: bool, depth: int = 0) -> Any:
     """A JSON value with one of its parts replaced, removed, doubled or renamed."""
     if isinstance(value, dict | list) and value and (depth == 0 or rng.random() < 0.75):
-        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-        key = keys[int(rng.integers(len(keys)))]
+        key = _one(list(value) if isinstance(value, dict) else range(len(value)), rng)
         way = rng.random()
         if way < 0.06:
             del value[key]
@@ -170,7 +168,7 @@ def _other(value: Any, rng: np.random.Generator, nasty: bool) -> Any:
     """Something else in place of a value: near it, or of another kind."""
     if isinstance(value, bool | int | float) and abs(value) < 2**60 and rng.random() < 0.5:
         near = [value + 1, value - 1, -value, value * 2, value * 1000, 0, value + 0.5, 1, 2**31, 2**40, -(2**63)]
-        return near[int(rng.integers(len(near)))]
+        return _one(near, rng)
     others = [
         None, True, False, -1, 0, 1, 2**31 - 1, 2**31, 2**63, 2**64, -(2**63) - 1, 10**400, 1e308, -1e308, 1e-320, 0.5,
         "", "x", "../../../etc/passwd", "/dev/zero", "x" * 5_000, "\x00", "\x1b[2J", "é\u202e", [], {}, [[]], [0] * 500,
@@ -180,7 +178,7 @@ def _other(value: Any, rng: np.random.Generator, nasty: bool) -> Any:
         others += [math.nan, math.inf, "\ud800", _DEEP, _LONG, 10**4000]
     if isinstance(value, dict) and "type" in value and rng.random() < 0.7:
         return _space(rng)
-    return others[int(rng.integers(len(others)))]
+    return _one(others, rng)
 
 
 def _space(rng: np.random.Generator) -> Any:
@@ -201,7 +199,7 @@ def _space(rng: np.random.Generator) -> Any:
         {"type": "Dict", "spaces": [["a", box], ["a", box]]}, {"type": "Dict", "spaces": []},
         {"type": "Tuple", "spaces": [box] * 2000}, {"type": "Tuple", "spaces": []}, {"type": "Text"}, {"type": None},
     ]  # fmt: skip
-    return spaces[int(rng.integers(len(spaces)))]
+    return _one(spaces, rng)
 
 
 # Arrays, sealed again.
@@ -251,7 +249,7 @@ def _sealed_column(originals: Files, name: str, rng: np.random.Generator) -> Dam
     else:
         others = ("<i8", "<f8", "<u8", "<M8[s]", "<f4", "<i4", "|u1", "|b1", "|i1", "<c8")
         fitting = [other for other in others if np.dtype(other).itemsize == dtype.itemsize and other != dtype.str]
-        array = array.view(fitting[int(rng.integers(len(fitting)))]) if fitting else array
+        array = array.view(_one(fitting, rng)) if fitting else array
     entry |= {"shape": list(array.shape), "dtype": array.dtype.str, "crc32": zlib.crc32(array.tobytes())}
     if column == "offsets" and "episodes" in header and rng.random() < 0.5:
         header["episodes"] = max(len(array) - 1, 0)
@@ -266,7 +264,7 @@ def _offsets(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     other = array.copy()
     place = int(rng.integers(len(other)))
     ways = [other[-1] + 5, -1, 2**62, -(2**63), other[max(place - 1, 0)], 0, other[-1], 2**31]
-    other[place] = ways[int(rng.integers(len(ways)))]
+    other[place] = _one(ways, rng)
     return other
 
 
@@ -299,7 +297,7 @@ def _other_arrays(header: dict[str, Any], data: bytes, rng: np.random.Generator)
     for name, entry in header.items():
         first, last = entry["data_offsets"]
         arrays[name] = np.frombuffer(data[first:last], dtypes[entry["dtype"]]).reshape(entry["shape"])
-    name = list(arrays)[int(rng.integers(len(arrays)))] if arrays else None
+    name = _one(list(arrays), rng) if arrays else None
     way = rng.random()
     if name is None or way < 0.05:
         arrays["extra"] = np.zeros(3, np.float32)
@@ -312,7 +310,7 @@ def _other_arrays(header: dict[str, Any], data: bytes, rng: np.random.Generator)
     elif way < 0.85:
         arrays[name] = arrays[name][None] if rng.random() < 0.5 else arrays[name].reshape(-1)
     else:
-        arrays[name] = np.zeros(arrays[name].shape, list(dtypes.values())[int(rng.integers(len(dtypes)))])
+        arrays[name] = np.zeros(arrays[name].shape, _one(list(dtypes.values()), rng))
     names = {dtype: code for code, dtype in dtypes.items()}
     header, data = {}, b""
     for name, array in arrays.items():

@@ -12,26 +12,24 @@ import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import stable_baselines3 as sb3
-from tests.attack.children import Ended, manners, run
-from tests.attack.content import content_of, differences, temporaries
-from tests.attack.jobs import DQN, MAZE, TRIGGERS, Inputs, Job, jobs, small_fits, words_of
+from tests.attack.children import manners, run
+from tests.attack.content import content_of, differences
+from tests.attack.jobs import Inputs, Job, Trial, collect, command, deep, fit, fit_words, jobs, learn, small_fits
 from tests.attack.table import Tally
-
-import secret_rl as srl
-from secret_rl.cli import main
-from secret_rl.sb3 import train
 
 _SIZE = 8 << 20
 _PAGE = 4096
 _SOON = 5.0  # seconds within which a job must see that it cannot write
 _CLONE_NEWNS = 0x00020000
+_TEMPORARY = (".writing", ".saving", ".replaced")  # never to be left behind
+_READ_ONLY = "read-only folder"
 
 
 class SmallDisk:
-    """A tmpfs of a few megabytes, all of which but so many pages can be taken up."""
+    """A tmpfs of a few megabytes, all of which but so many pages can be taken up; unmounted at the end of ``with``."""
 
     def __init__(self, place: Path) -> None:
         self._place, self._ballast = place, place / "ballast"
@@ -63,8 +61,10 @@ class SmallDisk:
     def make_read_only(self) -> None:
         _mount("-o", "remount,ro", str(self._place))
 
-    def close(self) -> None:
-        """Unmount, whatever is there."""
+    def __enter__(self) -> "SmallDisk":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
         subprocess.run(["umount", "-l", str(self._place)], check=False)
 
 
@@ -74,139 +74,77 @@ def _mount(*words: str) -> None:
         raise PermissionError(f"mount {' '.join(words)}: {done.stderr.strip()}")
 
 
-class Filling:
+class Filling(Trial):
     """One job on a disk that is nearly full."""
 
-    def __init__(self, job: Job, scratch: Path) -> None:
-        self.job, self._notes = job, scratch / "notes"
-        self._disk = SmallDisk(scratch / "disk")
-        self._folder = self._disk.folder
-        job.start(self._folder)
-        self._old = job.finals(self._folder)
-        before = self._disk.used()
-        ended = self._run()
-        self.problems = [f"undisturbed, it ends with {ended}"] if ended.code else []
-        self._expected, self._new = content_of(self._folder), job.finals(self._folder)
-        self.pages = max(self._disk.used() - before, 1) + (before if job.before else 0)
+    def __init__(self, job: Job, disk: SmallDisk, notes: Path) -> None:
+        self._disk = disk
+        super().__init__(job, disk.folder, notes)
+        used = disk.used()
+        job.start(self.folder)
+        before = disk.used()
+        self.pages = max(used - before, 1) + (before if job.before else 0)
 
     def leaving(self, pages: int) -> list[str]:
         """With room for so many pages."""
-        self.job.start(self._folder)
+        self.job.start(self.folder)
         self._disk.leave(pages)
         try:
-            ended = self._run()
+            ended = self.run()
             if not ended.code:  # room enough
-                return differences(content_of(self._folder), self._expected)
-            problems = self._problems(ended)
+                return differences(content_of(self.folder), self.expected)
+            problems = manners(ended, self.job.command, "OSError") + self.finals()[1]
+            left = [path.name for path in self.folder.rglob(".*") if any(mark in path.name for mark in _TEMPORARY)]
+            problems += [f"left behind {', '.join(left[:4])}"] if left else []
         finally:
             self._disk.free()
-        again = self._run()
-        if again.code:
-            return [*problems, f"with room again, the same ends with {again}"]
-        found = differences(content_of(self._folder), self._expected)
-        return problems + [f"with room again: {what}" for what in found]
-
-    def _problems(self, ended: Ended) -> list[str]:
-        problems = manners(ended, self.job.command, "OSError")
-        try:
-            finals = self.job.finals(self._folder)
-        except Exception as broken:
-            return [*problems, f"what is there cannot be read: {type(broken).__name__}: {broken}"]
-        for name, found in finals.items():
-            if found not in (self._old[name], self._new[name]):
-                problems.append(f"{name} is neither the old nor the new one")
-        left = temporaries(self._folder)
-        return problems + ([f"left behind {', '.join(left[:4])}"] if left else [])
-
-    def _run(self) -> Ended:
-        return run(partial(self.job.execute, self._folder), self._notes)
-
-    def close(self) -> None:
-        self._disk.close()
+        return problems + self.again("with room again, the same", {})
 
 
 def endless(inputs: Inputs) -> list[Job]:
     """Jobs that would take minutes, to be refused at once."""
-    data = str(inputs.data)
-
-    def collect(folder: Path) -> None:
-        srl.collect(TRIGGERS, 20_000_000, env_options=MAZE, out=folder / "store", progress=False)
-
-    def collect_env(folder: Path) -> None:
-        srl.collect("CartPole-v1", 2_000_000, out=folder / "store", progress=False)
-
-    def fit(folder: Path) -> None:
-        loaded = srl.Trajectories.load(inputs.data)
-        srl.Secret(steps=1_000_000, evaluate_every=1_000_000, device="cpu").fit(
-            loaded, checkpoint=folder / "c", progress=False
-        )
-
-    def deep(folder: Path) -> None:
-        train(sb3.DQN, TRIGGERS, 10_000_000, folder=folder / "training", progress=False, **DQN)
-
-    fit_words = ["fit", data, "--steps", "1000000", "--evaluate-every", "1000000", "--device", "cpu", "--out"]
-    learn = ["learn", TRIGGERS, "--episodes", "10000000", "--seeds", "2", *words_of(MAZE), "--out"]
+    long = {"steps": 1_000_000, "evaluate_every": 1_000_000}
     return [
-        Job("collect", collect),
-        Job("collect env", collect_env),
-        Job("Secret.fit", fit, settings=small_fits),
-        Job("train", deep),
-        Job("fit", lambda folder: main([*fit_words, str(folder / "model.safetensors")]), command=True),
-        Job("learn", lambda folder: main([*learn, str(folder / "run")]), command=True),
+        Job("collect", partial(collect, episodes=20_000_000)),
+        Job("collect env", partial(collect, env="CartPole-v1", episodes=2_000_000)),
+        Job("Secret.fit", partial(fit, source=inputs.data, **long), settings=small_fits),
+        Job("train", partial(deep, steps=10_000_000)),
+        command(fit_words(inputs, **long), "model.safetensors"),
+        learn(inputs, episodes=10_000_000),
     ]
 
 
-def units(inputs: Inputs, scratch: Path, quick: bool, seed: int) -> list[Callable[[], Tally]]:
+def units(inputs: Inputs, quick: bool) -> list[tuple[str, Callable[..., Tally]]]:
     """One for each job, and one for the folders that are read only."""
-    fillings = [
-        partial(_attack, job, scratch / f"disk-{number}", 1 if quick else 12, seed, number)
-        for number, job in enumerate(jobs(inputs))
-        if not (quick and job.slow)
-    ]
-    return [*fillings, partial(_read_only, inputs, scratch / "read-only", None)]
+    numbered = [(number, job) for number, job in enumerate(jobs(inputs)) if not (quick and job.slow)]
+    fillings = [(job.name, partial(_fill, job, number, quick)) for number, job in numbered]
+    return [(name, partial(_attack, name, work)) for name, work in (*fillings, (_READ_ONLY, partial(_refuse, inputs)))]
 
 
-def _attack(job: Job, scratch: Path, most: int, seed: int, number: int, only: str | None = None) -> Tally:
-    tally = Tally("disk", job.name)
-    try:
-        filling = Filling(job, scratch)
-    except (PermissionError, FileNotFoundError) as refused:
-        tally.notes.append(f"full disks were left out ({refused})")
-        return tally
-    try:
-        if only in (None, "undisturbed"):
-            tally.count("undisturbed", filling.problems)
-        most = min(most, 3) if job.slow else most
-        chosen = np.random.default_rng([seed, number]).permutation(filling.pages)[:most]
-        for pages in sorted(chosen.tolist()) if only is None else [int(p) for p in only.split("-")[1:]]:
-            tally.count(f"pages-{pages}", filling.leaving(pages))
-    finally:
-        filling.close()
-    return tally
-
-
-def _read_only(inputs: Inputs, scratch: Path, only: str | None) -> Tally:
-    tally = Tally("disk", "read-only folder")
+def _attack(name: str, work: Callable[..., None], scratch: Path, seed: int, only: str | None) -> Tally:
+    tally = Tally("disk", name)
     try:
         disk = SmallDisk(scratch / "disk")
     except (PermissionError, FileNotFoundError) as refused:
-        tally.notes.append(f"read-only folders were left out ({refused})")
+        tally.notes.append(f"full disks and read-only folders were left out ({refused})")
         return tally
-    try:
-        disk.folder.mkdir()
-        disk.make_read_only()
-        for job in endless(inputs):
-            if only in (None, job.name):
-                ended = run(partial(job.execute, disk.folder), scratch / "notes", _SOON)
-                tally.count(job.name, manners(ended, job.command, "OSError", "ValueError"))
-    finally:
-        disk.close()
+    with disk:
+        work(tally, disk, scratch / "notes", seed, only)
     return tally
 
 
-def repeat(inputs: Inputs, scratch: Path, target: str, case: str, seed: int) -> Tally:
-    """One case again."""
-    if target == "read-only folder":
-        return _read_only(inputs, scratch, case)
-    (job,) = (job for job in jobs(inputs) if job.name == target)
-    return _attack(job, scratch, 0, seed, 0, case)
+def _fill(job: Job, number: int, quick: bool, tally: Tally, disk: SmallDisk, notes: Path, seed: int, only: str) -> None:
+    filling = Filling(job, disk, notes)
+    drawn = np.random.default_rng([seed, number]).permutation(filling.pages)[: 1 if quick else 3 if job.slow else 12]
+    for case in [only] if only else ["undisturbed", *(f"pages-{pages}" for pages in sorted(drawn.tolist()))]:
+        _, _, pages = case.partition("-")
+        tally.count(case, filling.leaving(int(pages)) if pages else filling.problems)
+
+
+def _refuse(inputs: Inputs, tally: Tally, disk: SmallDisk, notes: Path, seed: int, only: str | None) -> None:
+    disk.folder.mkdir()
+    disk.make_read_only()
+    for job in endless(inputs):
+        if only in (None, job.name):
+            ended = run(partial(job.execute, disk.folder), notes, _SOON)
+            tally.count(job.name, manners(ended, job.command, "OSError", "ValueError"))

@@ -16,17 +16,18 @@ import struct
 import time
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.attack.children import Child
+from tests.attack.children import run
+from tests.attack.content import digest, not_finite
 from tests.attack.damage import Damage, Files, draw
 from tests.attack.jobs import Inputs
-from tests.attack.readers import Reader, digest, not_finite, readers
+from tests.attack.readers import Reader, readers
 from tests.attack.table import Tally
 
 CASES, QUICK_CASES = 110_000, 2_500
@@ -35,6 +36,7 @@ _SLOW, _HUNG = 10.0, 30  # seconds
 _MEMORY = 64 << 20  # bytes beyond the size of the files
 _MOST_MEMORY = 4 << 30
 _UNDAMAGED = -1
+_CLEAR = Path("/proc/self/clear_refs")
 _STOP_AFTER = 25  # processes of a block that were ended: enough is known
 
 
@@ -42,8 +44,8 @@ class Reading:
     """The damaged files of one reader."""
 
     def __init__(self, reader: Reader, scratch: Path) -> None:
-        self.reader, self._folder = reader, scratch / "work"
-        original = scratch / "original"
+        self.reader, self._scratch, self._folder = reader, scratch, scratch / "work"
+        self._original = original = scratch / "original"
         original.mkdir(parents=True)
         with reader.settings(), redirect_stdout(io.StringIO()):
             reader.make(original)
@@ -52,8 +54,11 @@ class Reading:
             for path in sorted(original.rglob("*"))
             if path.is_file() and not path.name.endswith(".lock")
         }
-        self._original, self._scratch = original, scratch
-        self._measures = _can_measure()
+        try:
+            _CLEAR.write_text("5")
+            self.measures = True  # memory
+        except OSError:
+            self.measures = False
 
     def block(self, cases: range, seed: int) -> Tally:
         """Read many damaged files in a child; where that ends, go on with the next file in another."""
@@ -63,8 +68,8 @@ class Reading:
         while first < cases.stop and ended_early < _STOP_AFTER:
             log.unlink(missing_ok=True)
             struct.pack_into("<q", at, 0, _UNDAMAGED)
-            ended = Child(partial(self._read_many, range(first, cases.stop), seed, at, log), self._scratch / "notes")
-            how = ended.wait(3600)
+            work = partial(self._read_many, range(first, cases.stop), seed, at, log)
+            how = run(work, self._scratch / "notes", 3600)
             (last,) = struct.unpack_from("<q", at)
             if last == _UNDAMAGED:
                 tally.count("undamaged", [f"files that nobody has damaged are refused: {how}"])
@@ -75,13 +80,12 @@ class Reading:
             tally.tried = last - cases.start
             if not how.code:
                 break
-            if how.error is not None:
+            if how.error:
                 raise RuntimeError(f"the harness itself failed in case {last} of {self.reader.name}: {how.err}")
-            damage = self._damage(last, seed)
             words = {-signal.SIGALRM: f"it took more than {_HUNG} s"}.get(how.code, f"the interpreter ended: {how}")
-            tally.count(f"case-{last}", [f"{words} [{damage.kind}]"])
+            tally.count(f"case-{last}", [f"{words} [{self._damage(last, seed).kind}]"])
             first, ended_early = last + 1, ended_early + 1
-        if not self._measures:
+        if not self.measures:
             tally.notes.append("memory was not measured: /proc/self/clear_refs cannot be written here")
         return tally
 
@@ -96,60 +100,55 @@ class Reading:
             struct.pack_into("<q", at, 0, cases.start)
             for case in cases:
                 signal.alarm(_HUNG)
-                for problem in self._read(case, seed, before):
-                    failures.write(json.dumps([case, problem]) + "\n")
+                damage = self._damage(case, seed)
+                self._change(damage.changes)
+                for problem in self._judge(damage, before)[:1]:
+                    failures.write(json.dumps([case, f"{problem} [{damage.kind}]"]) + "\n")
                     failures.flush()
-                    break
+                if self.reader.changes:
+                    self._restore()
+                else:
+                    self._change({name: self.originals[name] for name in damage.changes})
                 struct.pack_into("<q", at, 0, case + 1)
             signal.alarm(0)
 
-    def _read(self, case: int, seed: int, before: Any) -> list[str]:
-        damage = self._damage(case, seed)
-        for name, content in damage.changes.items():
-            path = self._folder / name
-            path.unlink(missing_ok=True)
+    def _change(self, files: Mapping[str, bytes | None]) -> None:
+        for name, content in files.items():
+            (self._folder / name).unlink(missing_ok=True)
             if content is not None:
-                path.write_bytes(content)
-        try:
-            return [f"{problem} [{damage.kind}]" for problem in self._judge(damage, before)]
-        finally:
-            if self.reader.changes:
-                self._restore()
-            else:
-                for name in damage.changes:
-                    (self._folder / name).write_bytes(self.originals[name])
+                (self._folder / name).write_bytes(content)
 
     def _judge(self, damage: Damage, before: Any) -> list[str]:
         sizes = {**self.originals, **{name: content or b"" for name, content in damage.changes.items()}}
         allowed = self.reader.growth * sum(map(len, sizes.values())) + _MEMORY
-        resident = _reset_peak() if self._measures else 0
-        started = time.perf_counter()
-        found, problem = None, ""
+        resident = 0
+        if self.measures:
+            _CLEAR.write_text("5")  # the peak counts from here
+            resident = _status("VmRSS:")
+        started, found, problems = time.perf_counter(), None, []
         try:
             found = self.reader.read(self._folder)
         except Exception as error:
-            problem = self._problem_of(error, damage)
+            problems += self._problems_of_error(error, damage)
         seconds = time.perf_counter() - started
-        problems = [problem] if problem else []
         if seconds > _SLOW:
             problems.append(f"it took {seconds:.1f} s")
-        if self._measures and _status("VmHWM:") - resident > allowed:
-            problems.append(
-                f"it took {(_status('VmHWM:') - resident) >> 20} MB for {int(allowed - _MEMORY) >> 10} KB of files"
-            )
+        taken = _status("VmHWM:") - resident if self.measures else 0
+        if taken > allowed:
+            problems.append(f"it took {taken >> 20} MB for {int(allowed - _MEMORY) >> 10} KB of files")
             gc.collect()
         if found is not None and not problems:
             problems += self._problems_of(found, damage, before)
         return problems
 
-    def _problem_of(self, error: Exception, damage: Damage) -> str:
+    def _problems_of_error(self, error: Exception, damage: Damage) -> list[str]:
         """What is wrong with the error of a reader."""
         said = f"{type(error).__name__}: {str(error)[:200]}"
         if isinstance(error, OSError) and (damage.sealed or None in damage.changes.values()):
-            return ""
+            return []
         if not isinstance(error, ValueError):
-            return said
-        return "" if str(self._folder) in str(error) else f"an error that does not name the file: {said}"
+            return [said]
+        return [] if str(self._folder) in str(error) else [f"an error that does not name the file: {said}"]
 
     def _problems_of(self, found: Any, damage: Damage, before: Any) -> list[str]:
         """What is wrong with content that a reader accepted."""
@@ -175,44 +174,26 @@ class Reading:
         shutil.copytree(self._original, self._folder)
 
 
-def _can_measure() -> bool:
-    try:
-        _reset_peak()
-    except OSError:
-        return False
-    return True
-
-
-def _reset_peak() -> int:
-    """Bytes that are resident now; the peak counts from here."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS:")
-
-
 def _status(name: str) -> int:
     text = Path("/proc/self/status").read_text()
     return int(text[text.index(name) + len(name) :].split(None, 1)[0]) << 10
 
 
-def units(inputs: Inputs, scratch: Path, quick: bool, seed: int) -> list[Callable[[], Tally]]:
+def units(inputs: Inputs, quick: bool) -> list[tuple[str, Callable[..., Tally]]]:
     """Blocks of cases of every reader."""
     known = readers(inputs)
     total, made = QUICK_CASES if quick else CASES, []
-    for number, reader in enumerate(known):
+    for reader in known:
         cases = int(np.ceil(total * reader.share / sum(reader.share for reader in known)))
         blocks = [range(first, min(first + _BLOCK, cases)) for first in range(0, cases, _BLOCK)]
-        made += [partial(_attack, reader, scratch / f"files-{number}-{b.start}", b, seed) for b in blocks]
+        made += [(reader.name, partial(_attack, reader, block)) for block in blocks]
     return made
 
 
-def _attack(reader: Reader, scratch: Path, cases: range, seed: int) -> Tally:
+def _attack(reader: Reader, cases: range, scratch: Path, seed: int, only: str | None) -> Tally:
+    if only:
+        first = 0 if only == "undamaged" else int(only.removeprefix("case-"))
+        cases = range(first, first + 1)
     tally = Reading(reader, scratch).block(cases, seed)
     shutil.rmtree(scratch)
     return tally
-
-
-def repeat(inputs: Inputs, scratch: Path, target: str, case: str, seed: int) -> Tally:
-    """One case again."""
-    (reader,) = (reader for reader in readers(inputs) if reader.name == target)
-    first = 0 if case == "undamaged" else int(case.removeprefix("case-"))
-    return Reading(reader, scratch).block(range(first, first + 1), seed)

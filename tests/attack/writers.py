@@ -12,27 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import stable_baselines3 as sb3
-from tests.attack.children import Child, Ended, manners, run
+from tests.attack import jobs
+from tests.attack.children import Child, Ended, manners
 from tests.attack.content import ABSENT, content_of, differences, digest_of, store_digest
-from tests.attack.jobs import (
-    DQN,
-    EPISODES,
-    FIT,
-    MAZE,
-    TRIGGERS,
-    Inputs,
-    Job,
-    options_of,
-    small_blocks,
-    small_fits,
-    words_of,
-)  # fmt: skip
+from tests.attack.jobs import CPU, EPISODES, Inputs, Job, Trial, command
 from tests.attack.table import Tally
-
-import secret_rl as srl
-from secret_rl.cli import main
-from secret_rl.sb3 import train
 
 _LIMIT = 60.0
 _SAVES = 12  # by each process that saves again and again
@@ -44,16 +28,11 @@ class Scenario:
 
     name: str
     writers: tuple[Job, ...]
-    target: str
-    """What they write, in the folder."""
-    read: Callable[[Path], Any]
-    """A digest of it; FileNotFoundError where there is none."""
-    only_one: bool = False
-    """Whether all but one must be refused."""
-    before: Path | None = None
-    """What is there at the beginning."""
-    times: int = 1
-    """How often each writes."""
+    target: str  # what they write, in the folder
+    read: Callable[[Path], Any]  # a digest of it; FileNotFoundError where there is none
+    only_one: bool = False  # all but one must be refused
+    before: Path | None = None  # what is there at the beginning
+    times: int = 1  # how often each writes
     readers: int = 1
 
 
@@ -63,17 +42,13 @@ class Race:
     def __init__(self, scenario: Scenario, scratch: Path) -> None:
         self.scenario, self._scratch, self._folder = scenario, scratch, scratch / "work"
         self.problems: list[str] = []
-        self._alone, digests = [], set()
+        self._alone: list[dict[str, str]] = []
+        self._digests = set() if scenario.before is None else {scenario.read(scenario.before)}
         for job in scenario.writers:
-            job.start(self._folder)
-            ended = run(partial(job.execute, self._folder), scratch / "notes")
-            if ended.code:
-                self.problems.append(f"undisturbed, it ends with {ended}")
-            self._alone.append(content_of(self._folder))
-            digests.add(scenario.read(self._folder / scenario.target))
-        if scenario.before is not None:
-            digests.add(scenario.read(scenario.before))
-        self._digests = digests
+            alone = Trial(job, self._folder, scratch / "notes")
+            self.problems += alone.problems
+            self._alone.append(alone.expected)
+            self._digests.add(scenario.read(self._folder / scenario.target))
 
     def run(self) -> list[str]:
         """All at once; what went wrong."""
@@ -92,15 +67,10 @@ class Race:
         ended = [child.wait(_LIMIT) for child in writers]
         stage[0] = 2
         problems = [f"a reader: {r}" for r in (child.wait(_LIMIT) for child in readers) if r.code]
-        return problems + self._problems_of_writers(ended)
-
-    def _problems_of_writers(self, ended: list[Ended]) -> list[str]:
-        won = [one for one in ended if not one.code]
-        problems = [f"a writer: {what}" for one in ended if one.code for what in _refusal(one, self.scenario)]
-        if not won:
-            problems.append("nobody succeeded")
-        if self.scenario.only_one and len(won) > 1:
-            problems.append(f"{len(won)} writers believe that they succeeded")
+        problems += [f"a writer: {what}" for one in ended if one.code for what in _refusal(one, scenario)]
+        won = sum(not one.code for one in ended)
+        if won != 1 and (scenario.only_one or not won):
+            problems.append(f"{won} writers believe that they succeeded")
         found = content_of(self._folder)
         least = min((differences(found, alone) for alone in self._alone), key=len)
         return problems + [f"at the end: {what}" for what in least]
@@ -110,11 +80,7 @@ def _write(job: Job, folder: Path, times: int, stage: mmap.mmap) -> Any:
     with job.settings():
         while not stage[0]:
             pass  # all begin in the same moment
-        for _ in range(times):
-            code = job.run(folder)
-            if code:
-                return code
-    return 0
+        return next(filter(None, (job.code(folder) for _ in range(times))), 0)
 
 
 def _read_on(scenario: Scenario, folder: Path, allowed: set[Any], stage: mmap.mmap) -> None:
@@ -136,8 +102,8 @@ def _read_on(scenario: Scenario, folder: Path, allowed: set[Any], stage: mmap.mm
 
 def _refusal(ended: Ended, scenario: Scenario) -> list[str]:
     """What is wrong with how a writer was refused."""
-    wrong = manners(ended, ended.error is None, "ValueError", "OSError")
-    if wrong or ended.error is None or Path(scenario.target).parts[0] in ended.error["message"]:
+    wrong = manners(ended, not ended.error, "ValueError", "OSError")
+    if wrong or not ended.error or Path(scenario.target).parts[0] in ended.error["message"]:
         return wrong
     return [f"refused with {ended}, expected an error that names {scenario.target}"]
 
@@ -151,60 +117,33 @@ def _store(path: Path) -> str:
 
 def scenarios(inputs: Inputs) -> list[Scenario]:
     """All of them."""
-    old = {"store": inputs.other_data}
-    data = str(inputs.data)
+    old, sources = {"store": inputs.other_data}, (inputs.data, inputs.other_data)
 
-    def collect(folder: Path, seed: int = 3, **options: Any) -> None:
-        srl.collect(
-            TRIGGERS, 6 * EPISODES, seed=seed, env_options=MAZE, out=folder / "store", progress=False, **options
-        )
+    def collector(seed: int, **options: Any) -> Job:
+        run = partial(jobs.collect, episodes=6 * EPISODES, seed=seed, **options)
+        return Job("collect", run, before=old if options else {}, settings=jobs.small_blocks)
 
-    def save(folder: Path, source: Path, **options: Any) -> None:
-        srl.Trajectories.load(source).save(folder / "store", **options)
-
-    def deep(folder: Path) -> None:
-        train(sb3.DQN, TRIGGERS, 96, folder=folder / "training", checkpoint_every=32, progress=False, **DQN)
-
-    def command(*words: str, settings: Any = small_fits) -> Job:
-        return Job(words[0], lambda folder: main([*words, "--quiet", "--out", str(folder / out[words[0]])]),
-                   settings=settings, command=True)  # fmt: skip
-
-    out = {"fit": "model.safetensors", "learn": "run", "potential": "potential.json", "attribute": "credit.safetensors"}
-    collector = {"settings": small_blocks}
-    alike = Job("collect", collect, **collector)
-    other = Job("collect", lambda folder: collect(folder, seed=4), **collector)
-    again = [
-        Job("collect", lambda folder, seed=seed: collect(folder, seed, overwrite=True), before=old, **collector)
-        for seed in (3, 4)
-    ]
-    new = [Job("save", partial(save, source=source)) for source in (inputs.data, inputs.other_data)]
-    over = [
-        Job("save", partial(save, source=source, overwrite=True), before=old)
-        for source in (inputs.data, inputs.other_data)
-    ]
-    fit = command("fit", data, *options_of(FIT), "--device", "cpu")
-    learn = command(
-        "learn", TRIGGERS, "--episodes", "10", "--seeds", "2", "--potential", str(inputs.potential), *words_of(MAZE)
-    )
-    tables = [
-        command("potential", data, "--kind", "value", "--delay-discount", discount) for discount in ("0.9", "0.8")
-    ]
-    credit = [
-        command("attribute", str(inputs.model), data, "--rewards", kind, "--device", "cpu")
-        for kind in ("all", "positive")
-    ]
-    training = Job("train", deep)
+    alike, other = collector(3), collector(4)
+    again = tuple(collector(seed, overwrite=True) for seed in (3, 4))
+    new = [Job("save", partial(jobs.save, source=source)) for source in sources]
+    over = tuple(Job("save", partial(jobs.save, source=source, overwrite=True), before=old) for source in sources)
+    fit = command(jobs.fit_words(inputs), "model.safetensors", settings=jobs.small_fits)
+    potential = ["potential", str(inputs.data), "--kind", "value", "--delay-discount"]
+    tables = tuple(command([*potential, discount], "potential.json") for discount in ("0.9", "0.8"))
+    attribute = ["attribute", str(inputs.model), str(inputs.data), *CPU, "--rewards"]
+    credit = tuple(command([*attribute, kind], "credit.safetensors") for kind in ("all", "positive"))
+    training = Job("train", jobs.deep)
     return [
         Scenario("collect, same settings", (alike, alike), "store", _store, only_one=True),
         Scenario("collect, other settings", (alike, other), "store", _store, only_one=True),
-        Scenario("collect, overwriting", tuple(again), "store", _store, before=inputs.other_data),
+        Scenario("collect, overwriting", again, "store", _store, before=inputs.other_data),
         Scenario("save", (*new, *new), "store", _store, only_one=True, readers=2),
-        Scenario("save, overwriting", tuple(over), "store", _store, before=inputs.other_data, times=_SAVES, readers=2),
+        Scenario("save, overwriting", over, "store", _store, before=inputs.other_data, times=_SAVES, readers=2),
         Scenario("fit", (fit, fit), "model.safetensors", digest_of),
-        Scenario("learn", (learn, learn), "run/curves.safetensors", digest_of),
+        Scenario("learn", (jobs.learn(inputs),) * 2, "run/curves.safetensors", digest_of),
         Scenario("train", (training, training), "training/state.json", _any_json),
-        Scenario("potential", tuple(tables), "potential.json", digest_of, times=_SAVES, readers=2),
-        Scenario("attribute", tuple(credit), "credit.safetensors", digest_of, times=_SAVES, readers=2),
+        Scenario("potential", tables, "potential.json", digest_of, times=_SAVES, readers=2),
+        Scenario("attribute", credit, "credit.safetensors", digest_of, times=_SAVES, readers=2),
     ]
 
 
@@ -214,23 +153,15 @@ def _any_json(path: Path) -> str:
     return "whole"
 
 
-def units(inputs: Inputs, scratch: Path, quick: bool, seed: int) -> list[Callable[[], Tally]]:
+def units(inputs: Inputs, quick: bool) -> list[tuple[str, Callable[..., Tally]]]:
     """One for each scenario."""
-    return [
-        partial(_attack, scenario, scratch / f"writers-{number}", 1 if quick else 12)
-        for number, scenario in enumerate(scenarios(inputs))
-    ]
+    return [(scenario.name, partial(_attack, scenario, 1 if quick else 12)) for scenario in scenarios(inputs)]
 
 
-def _attack(scenario: Scenario, scratch: Path, races: int) -> Tally:
+def _attack(scenario: Scenario, races: int, scratch: Path, seed: int, only: str | None) -> Tally:
+    """What happens in a race is not decided by a seed, so one to be repeated is run several times."""
     tally, race = Tally("writers", scenario.name), Race(scenario, scratch)
     tally.count("undisturbed", race.problems)
-    for number in range(races):
+    for number in range(races if only is None else 0 if only == "undisturbed" else 20):
         tally.count(f"race-{number}", race.run())
     return tally
-
-
-def repeat(inputs: Inputs, scratch: Path, target: str, case: str, seed: int) -> Tally:
-    """A scenario again: what happens in a race is not decided by a seed, so it is run several times."""
-    (scenario,) = (scenario for scenario in scenarios(inputs) if scenario.name == target)
-    return _attack(scenario, scratch, 0 if case == "undisturbed" else 20)

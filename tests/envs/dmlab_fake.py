@@ -15,15 +15,9 @@ LEVEL = "contributed/dmlab30/rooms_keys_doors_puzzle"
 PACE = 320 / 60  # units a frame
 TURN = 0.11  # degrees a pixel
 PAINTS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0))
-ACTIONS = [
-    ("LOOK_LEFT_RIGHT_PIXELS_PER_FRAME", -512, 512),
-    ("LOOK_DOWN_UP_PIXELS_PER_FRAME", -512, 512),
-    ("STRAFE_LEFT_RIGHT", -1, 1),
-    ("MOVE_BACK_FORWARD", -1, 1),
-    ("FIRE", 0, 1),
-    ("JUMP", 0, 1),
-    ("CROUCH", 0, 1),
-]
+LOOKS = ("LOOK_LEFT_RIGHT_PIXELS_PER_FRAME", "LOOK_DOWN_UP_PIXELS_PER_FRAME")
+MOVES, BUTTONS = ("STRAFE_LEFT_RIGHT", "MOVE_BACK_FORWARD"), ("FIRE", "JUMP", "CROUCH")
+LOW, HIGH = [-512, -512, -1, -1, 0, 0, 0], [512, 512, 1, 1, 1, 1, 1]  # of each
 SETTINGS = {"width", "height", "fps", "levelDirectory", "appendCommand", "mixerSeed"}
 NO_HUD = "DEBUG.CAMERA.PLAYER_VIEW_NO_RETICLE"
 OBSERVATIONS = {"RGB_INTERLEAVED", NO_HUD, "DEBUG.POS.TRANS", "DEBUG.POS.ROT"}
@@ -52,28 +46,22 @@ class Lab:
     seconds = 60.0
     fail_at: ClassVar[int | None] = None  # a frame at which the engine fails
 
-    def __init__(self, level, observations, config=None, renderer="software", level_cache=None):
-        config = {} if config is None else config
-        if type(observations) is not list or not isinstance(config, dict):
-            raise TypeError("argument 2 must be list, argument 3 dict")
-        if not all(isinstance(word, str) for pair in config.items() for word in pair):
-            raise TypeError("bad argument type for built-in operation")
-        if level != LEVEL or renderer not in ("", "software", "hardware") or config.keys() - SETTINGS:
-            raise RuntimeError(f"Invalid levelName flag '{level}', renderer '{renderer}' or settings {config}")
-        if unknown := set(observations) - OBSERVATIONS:
-            raise ValueError(f"Unknown observation '{unknown}'.")
+    def __init__(self, level, observations, config, renderer, level_cache=None):
+        assert type(observations) is list and isinstance(config, dict)
+        assert all(isinstance(word, str) for pair in config.items() for word in pair)
+        assert renderer in ("software", "hardware") and not config.keys() - SETTINGS
+        assert not set(observations) - OBSERVATIONS
+        if level != LEVEL:
+            raise RuntimeError(f"Invalid levelName flag '{level}'")
         self.level, self.config, self.renderer, self.level_cache = level, dict(config), renderer, level_cache
-        self.width, self.height = int(config.get("width", "320")), int(config.get("height", "240"))
-        self._asked = list(observations)
+        self.width, self.height, self._asked = int(config["width"]), int(config["height"]), observations
         self._running = self.closed = False
         self.resets: list[tuple[int, int | None]] = []
         Lab.made.append(self)
 
-    def reset(self, episode=-1, seed=None):
+    def reset(self, episode, seed):
         assert not self.closed, "the real one crashes"
-        operator.index(episode)
-        if not isinstance(seed, int):
-            raise ValueError(f"'seed' must be int or None, was '{type(seed).__name__}'.")
+        assert isinstance(episode, int) and isinstance(seed, int)
         assert -(2**31) <= seed < 2**31, "the real one keeps the lower 32 bits"
         self.resets.append((episode, seed))
         self.events = self.script(seed)
@@ -86,17 +74,10 @@ class Lab:
     def is_running(self):
         return self._running
 
-    def step(self, action, num_steps=1):
-        if not isinstance(action, np.ndarray):
-            raise TypeError(f"argument 1 must be numpy.ndarray, not {type(action).__name__}")
-        num_steps = operator.index(num_steps)
-        if not self._running:
-            raise RuntimeError("Environment in wrong status to advance.")
-        if action.shape != (len(ACTIONS),) or action.dtype != np.intc:
-            raise ValueError(f"action must have shape ({len(ACTIONS)}) and dtype np.intc")
-        for value, (name, low, high) in zip(action.tolist(), ACTIONS, strict=True):
-            assert low <= value <= high, f"{name} {value} is out of range: undefined behaviour"
-        assert num_steps > 0, "undefined behaviour"
+    def step(self, action, num_steps):
+        assert self._running, "wrong status to advance"
+        assert action.shape == (7,) and action.dtype == np.intc
+        assert (action >= LOW).all() and (action <= HIGH).all() and operator.index(num_steps) > 0, "undefined behaviour"
         reward = 0.0
         for _ in range(num_steps):
             if self.frames == self.fail_at:
@@ -110,11 +91,11 @@ class Lab:
 
     def action_spec(self):
         assert not self.closed, "the real one crashes"
-        return [{"name": name, "min": low, "max": high} for name, low, high in ACTIONS]
+        parts = zip((*LOOKS, *MOVES, *BUTTONS), LOW, HIGH, strict=True)
+        return [{"name": name, "min": low, "max": high} for name, low, high in parts]
 
     def observations(self):
-        if not self._running:
-            raise RuntimeError("Environment in wrong status for call to observations()")
+        assert self._running, "wrong status for call to observations()"
         return {name: self._observe(name) for name in self._asked}
 
     def close(self):

@@ -6,9 +6,9 @@ key that a door has taken.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,10 @@ from secret_rl.envs.keys_doors.puzzle import COLOURS
 
 LEVEL = "contributed/dmlab30/rooms_keys_doors_puzzle"
 FPS = 60
-SEEDS = 2**31
-"""Lab keeps the seed of an episode as a signed 32-bit integer; these are the ones that are not negative."""
-LEAST_SIZE = (64, 48)
-"""Smallest frame, width and height, whose square has some pixels to read."""
-KEY_OR_DOOR, GOAL = 1, 50
-"""What the level pays."""
-UNSEEN = len(COLOURS) + 1
-"""Stands for the colour of a key that was taken and spent between two frames."""
+SEEDS = 2**31  # Lab keeps the seed of an episode as a signed 32-bit integer; so many are not negative
+LEAST_SIZE = (64, 48)  # width and height of the smallest frame whose square has some pixels to read
+KEY_OR_DOOR, GOAL = 1, 50  # what the level pays
+UNSEEN = len(COLOURS) + 1  # stands for the colour of a key that was taken and spent between two frames
 
 _RENDERERS = ("software", "hardware")
 _WITH_HUD, _PLAIN = "RGB_INTERLEAVED", "DEBUG.CAMERA.PLAYER_VIEW_NO_RETICLE"
@@ -69,9 +65,7 @@ class LabOptions(WorldOptions):
             if not isinstance(name, str) or not isinstance(value, str):
                 raise TypeError(f"config takes words to words, for Lab does, got {name!r}: {value!r}")
             if name in ("width", "height", "fps"):
-                raise ValueError(
-                    f"config must leave {name} out: the size is an option, and {FPS} frames a second fixed"
-                )
+                raise ValueError(f"config must leave {name} out: size is an option, {FPS} frames a second are fixed")
 
 
 class DMLabKeysDoorsEnv(FirstPersonEnv):
@@ -128,20 +122,17 @@ class DMLabKeysDoorsEnv(FirstPersonEnv):
         frames = self.options.frame_skip
         paid, shown = self._engine.step(action, frames - 1 if last and frames > 1 else frames)
         events, self._held = read_events(self._held, paid, None if shown is None else shown.key)
-        self._now = replace(self._now, frame=self._now.frame.copy()) if shown is None else shown
+        self._now = self._now._replace(frame=self._now.frame.copy()) if shown is None else shown
         return events, shown is None
 
 
-@dataclass(frozen=True)
-class _Snapshot:
+class _Snapshot(NamedTuple):
     """What the level shows after a step."""
 
-    frame: NDArray[np.uint8]
-    """(height, width, RGB)"""
+    frame: NDArray[np.uint8]  # (height, width, RGB)
     position: tuple[float, float]
     angle: float
-    key: int
-    """Colour of the key on the screen, 0 for none."""
+    key: int  # colour of the key on the screen, 0 for none
 
 
 class _Engine:

@@ -1,6 +1,7 @@
 """Infos of vector environments as a list: one dict for each environment."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -29,25 +30,18 @@ def listed_infos(
         mask = infos.get("_" + name)
         if mask is None and name[:1] == "_" and name[1:] in infos:
             continue  # the mask of another entry
-        present = mask if mask is None or rows is None else mask[rows]
-        column = _column(values, n, rows)
-        if present is None or present.all():
-            for info, value in zip(listed, column, strict=True):
-                info[name] = value
+        if isinstance(values, Mapping):
+            column: Any = listed_infos(values, n, rows=rows)
         else:
-            for i in present.nonzero()[0].tolist():
-                listed[i][name] = column[i]
+            column = values if rows is None else values[rows]
+            if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.char in _AS_PYTHON:
+                column = column.tolist()
+        pairs: Iterable[Any] = zip(listed, column, strict=True)
+        if mask is not None and not mask.all():
+            pairs = compress(pairs, (mask if rows is None else mask[rows]).tolist())
+        for info, value in pairs:
+            info[name] = value
     for name, value in (common or {}).items():
         for info in listed:
             info[name] = value
     return listed
-
-
-def _column(values: Any, n: int, rows: NDArray[np.int64] | None) -> list[Any]:
-    """One entry of all environments."""
-    if isinstance(values, Mapping):
-        return listed_infos(values, n, rows=rows)
-    chosen = values if rows is None else values[rows]
-    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.char in _AS_PYTHON:
-        return chosen.tolist()  # type: ignore[no-any-return]
-    return list(chosen)

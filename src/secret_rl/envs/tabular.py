@@ -7,8 +7,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 from numpy.typing import ArrayLike, NDArray
 
-# Wrappers that check what goes through them and change nothing.
-_TRANSPARENT = (OrderEnforcing, PassiveEnvChecker)
+_TRANSPARENT = (OrderEnforcing, PassiveEnvChecker)  # wrappers that check what goes through them and change nothing
 
 
 class TabularModel(NamedTuple):
@@ -42,16 +41,9 @@ class TabularModel(NamedTuple):
         following = np.asarray(next_states)
         if not np.issubdtype(following.dtype, np.integer):
             raise TypeError(f"next_states must be integers, got {following.dtype}")
-        numbers = np.arange(len(following))
-        model = cls(
-            next_states=following,
-            rewards=np.asarray(rewards, np.float64),
-            terminated=np.asarray(terminated, np.bool_),
-            start=int(start),
-            max_steps=int(max_steps),
-            states=numbers if states is None else states,
-            observations=numbers if observations is None else observations,
-        )
+        arrays = following, np.asarray(rewards, np.float64), np.asarray(terminated, np.bool_)
+        about = (np.arange(len(following)) if given is None else given for given in (states, observations))
+        model = cls(*arrays, int(start), int(max_steps), *about)
         check_model(model)
         return model._replace(next_states=following.astype(np.int32))
 
@@ -93,16 +85,11 @@ class TabularShaping(NamedTuple):
         A wrapper with a method ``tabular_shaping(model)`` gives the arguments:
         ``TabularShaping.of(model, **wrapper.tabular_shaping(model))``.
         """
-        shaping = cls(
-            discount=discount,
-            potential=np.asarray(np.zeros(len(model.next_states)) if potential is None else potential, np.float64),
-            pairs=np.asarray(np.zeros(model.next_states.shape) if pairs is None else pairs, np.int32),
-            credit=np.asarray(np.zeros(1) if credit is None else credit, np.float64),
-            cap=float(cap),
-            scale=float(scale),
-            once=once,
-            keep_on_truncation=keep_on_truncation,
-        )
+        shape = model.next_states.shape
+        phi = np.asarray(np.zeros(shape[0]) if potential is None else potential, np.float64)
+        rows = np.asarray(np.zeros(shape) if pairs is None else pairs, np.int32)
+        added = np.asarray(np.zeros(1) if credit is None else credit, np.float64)
+        shaping = cls(discount, phi, rows, added, float(cap), float(scale), once, keep_on_truncation)
         check_shaping(shaping, model)
         return shaping
 
@@ -137,9 +124,7 @@ def check_shaping(shaping: TabularShaping, model: TabularModel) -> None:
 
 def _check_shape(name: str, array: Any, expected: tuple[int, ...], model: tuple[int, ...]) -> None:
     if np.shape(array) != expected:
-        raise ValueError(
-            f"{name} must have shape {expected} to go with next_states {model}, got shape {np.shape(array)}"
-        )
+        raise ValueError(f"{name} must have shape {expected} to fit next_states {model}, got shape {np.shape(array)}")
 
 
 def _check_indices(name: str, indices: Any, count: int) -> None:
@@ -151,7 +136,7 @@ def _check_indices(name: str, indices: Any, count: int) -> None:
 def _check_finite(name: str, values: Any) -> None:
     finite = np.isfinite(values)
     if not finite.all():
-        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        where = tuple(np.argwhere(~finite)[0].tolist())
         raise ValueError(f"{name} must be finite, got {np.asarray(values)[where]} at {where}")
 
 

@@ -1,14 +1,10 @@
 """The environment on its engine: the rules as played, what is seen and reported, and the same under the same seed."""
 
-import os
-import subprocess
-import sys
 from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from tests.envs.keys_doors.test_keys_doors_puzzle import SIMPLE
 
 import secret_rl as srl
@@ -21,16 +17,8 @@ ID = "secret_rl/KeysDoors-v0"
 
 
 @pytest.fixture
-def make():
-    made = []
-
-    def make_one(preset="2x2-easy", **options):
-        made.append(gym.make(ID, preset=preset, **options))
-        return made[-1]
-
-    yield make_one
-    for env in made:
-        env.close()
+def make(make_env):
+    return lambda preset="2x2-easy", **options: make_env(ID, preset=preset, **options)
 
 
 def steps(env, policy, seed=None):
@@ -41,10 +29,6 @@ def steps(env, policy, seed=None):
         _, reward, terminated, truncated, info = env.step(policy())
         yield reward, terminated, truncated, info
         over = terminated or truncated
-
-
-def test_gymnasiums_checker_passes(make):
-    check_env(make(render_mode="rgb_array").unwrapped)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -95,35 +79,8 @@ def test_closed_doors_and_walls_hold(make):
             assert tuple(info["position"] // 100) in allowed
 
 
-def test_same_seed_same_frames_in_another_engine(make):
-    """Frames, rewards and infos are the same in two engines, and on a second visit in the same one."""
-    first, second = make("dmlab-like"), make("dmlab-like")
-    second.reset(seed=99)  # another map first
-    runs = []
-    for env in (first, second, first):
-        observation, info = env.reset(seed=5)
-        run, policy = [(observation.tobytes(), info["state"].tolist())], Random(env, seed=1, hold=3)
-        for _ in range(60):
-            observation, reward, _, _, info = env.step(policy())
-            run.append((observation.tobytes(), info["state"].tolist(), reward))
-        runs.append(run)
-    assert runs[0] == runs[1] == runs[2]
-
-
-def test_maps_are_new_each_episode_unless_fixed(make):
-    free, fixed = make("3x3"), make("3x3", layout_seed=4)
-    for env, different in ((free, 4), (fixed, 1)):
-        seeds, maps = set(), set()
-        for seed in (0, None, None, None):
-            _, info = env.reset(seed=seed)
-            maps.add(env.unwrapped.puzzle)
-            seeds.add(info["layout_seed"])
-        assert len(maps) == len(seeds) == different
-    assert seeds == {4}
-
-
-def test_info_reports_the_state_and_time_runs_out(make):
-    env = make(max_steps=2)
+def test_info_reports_the_state(make):
+    env = make()
     with pytest.raises(gym.error.ResetNeeded, match="call reset"):
         _ = env.unwrapped.status
     _, info = env.reset(seed=0)
@@ -131,14 +88,9 @@ def test_info_reports_the_state_and_time_runs_out(make):
     assert info["state"].tolist() == [x // 50, y // 50, 0]
     assert [(c + 0.5) * 100 for c in env.unwrapped.puzzle.start] == [x, y]
     assert round(info["angle"]) == env.unwrapped.puzzle.angle
-    with pytest.raises(ValueError, match="rotate left"):
-        env.unwrapped.step(4)
-    _, _, _, truncated, turned = env.step(2)
-    assert (turned["angle"] - info["angle"] - 12 + 180) % 360 - 180 == pytest.approx(0, abs=0.1) and not truncated
-    _, _, _, truncated, back = env.step(3)
-    assert (back["angle"] - info["angle"] + 180) % 360 - 180 == pytest.approx(0, abs=0.1) and truncated
-    with pytest.raises(gym.error.ResetNeeded):
-        env.unwrapped.step(0)
+    for action, turned in ((2, 12), (3, 0)):
+        angle = env.step(action)[-1]["angle"]
+        assert (angle - info["angle"] - turned + 180) % 360 - 180 == pytest.approx(0, abs=0.1)
 
 
 def test_the_hud_shows_the_held_key_and_is_off_by_default(make):
@@ -165,8 +117,6 @@ def test_a_puzzle_of_ones_own(make):
         events += [name for name in ("key_picked", "door_opened", "goal_reached") if info[name]]
         assert not truncated
     assert events == ["key_picked", "door_opened", "goal_reached"]
-    with pytest.raises(ValueError, match="and nothing else"):
-        env.reset(options={"maze": 3})
 
 
 @pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")
@@ -185,29 +135,12 @@ def test_bad_options_are_refused(options, words):
         gym.make(ID, **options)
 
 
-def test_without_the_extra_importing_works_and_making_says_what_to_install():
-    code = """
-import sys
-sys.modules["vizdoom"] = None
-import gymnasium, secret_rl, secret_rl.envs.keys_doors
-try:
-    gymnasium.make("secret_rl/KeysDoors-v0")
-except ModuleNotFoundError as error:
-    print(error)
-"""
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=True)
-    assert 'pip install "secret-rl[doom]"' in out.stdout
-
-
-@pytest.mark.slow
-def test_collecting_is_the_same_in_workers_and_keeps_states_and_events(make):
+def test_collecting_is_the_same_in_workers(make):
     options = {"preset": "dmlab-like", "size": (40, 30), "max_steps": 60}
     env = make(**options)
     alone = srl.collect(env, 6, Wanderer(env), seed=3, progress=False)
     assert alone.equals(srl.collect(ID, 6, Wanderer, seed=3, env_options=options, workers=2, progress=False))
-    assert alone.observations.shape == (360, 30, 40, 3) and alone.states.shape == (360, 3)
-    assert alone.annotations.keys() == {"key_picked", "door_opened", "goal_reached", "held_key", "position"}
-    assert alone.annotations["key_picked"].any()
+    assert alone.observations.shape == (360, 30, 40, 3) and alone.annotations["key_picked"].any()
 
 
 def test_walkers_go_astray_as_often_as_asked_and_the_same_way_again(make):

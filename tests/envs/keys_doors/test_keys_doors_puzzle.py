@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import secret_rl as srl
 from secret_rl.envs import keys_doors
-from secret_rl.envs.keys_doors import PRESETS, Door, Key, Puzzle, PuzzleOptions, WorldOptions, generate, plan
+from secret_rl.envs.keys_doors import PRESETS, Door, Key, Puzzle, PuzzleOptions, generate, plan
 from secret_rl.envs.keys_doors.generator import MAX_PER_ROOM
 from secret_rl.envs.keys_doors.puzzle import COLOURS, Status, path, reach, room_of
 from secret_rl.envs.keys_doors.wad import RGB
@@ -152,23 +152,6 @@ def test_spent_and_lost_keys_are_gone():
 def test_impossible_puzzles_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         PuzzleOptions(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"size": 84}, TypeError, "width, height"),
-        ({"size": (0, 10)}, ValueError, "size"),
-        ({"hud": 1}, TypeError, "hud"),
-        ({"goal_reward": float("nan")}, ValueError, "goal_reward must be a finite number"),
-        ({"max_steps": 0}, ValueError, "max_steps"),
-        ({"layout_seed": -1}, ValueError, "layout_seed"),
-        ({"frame_skip": 2.5}, TypeError, "frame_skip"),
-    ],
-)
-def test_impossible_worlds_are_refused(options, error, words):
-    with pytest.raises(error, match=words):
-        WorldOptions(**options)
 
 
 def test_counts_may_come_from_numpy_and_json():

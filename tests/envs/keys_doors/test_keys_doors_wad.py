@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from secret_rl.envs.keys_doors import PRESETS, PuzzleOptions, generate
-from secret_rl.envs.keys_doors.wad import Wad, behavior, key_picture, most_text, png, textmap, walls
+from secret_rl.envs.keys_doors.wad import Wad, key_picture, most_text, png, textmap, walls
 
 FULL = PuzzleOptions(4, 4, core=3, traps=3, red_herrings=1, unopenable_doors=4)
 
@@ -30,28 +30,6 @@ def test_a_map_too_long_for_its_place_is_refused(tmp_path):
     assert file.path.stat().st_size == size
     with pytest.raises(ValueError, match="101 bytes, but the file keeps 100"):
         file.put(b"x" * 101)
-
-
-def test_the_wad_lists_its_lumps(tmp_path):
-    data = Wad(tmp_path / "a.wad", 64).path.read_bytes()
-    count, at = np.frombuffer(data[4:12], "<i4")
-    entries = [data[at + 16 * i : at + 16 * i + 16] for i in range(count)]
-    names = [entry[8:].rstrip(b"\0").decode() for entry in entries]
-    assert data[:4] == b"PWAD" and at + 16 * count == len(data)
-    assert names[:3] == ["DECORATE", "MAPINFO", "KEYCONF"]
-    assert names[-4:] == ["MAP01", "TEXTMAP", "BEHAVIOR", "ENDMAP"]
-    assert all(sum(np.frombuffer(entry[:8], "<i4")) <= at for entry in entries)
-
-
-def test_scripts_are_listed_where_they_begin():
-    """The directory of the bytecode: four scripts with their arguments, inside the code."""
-    data = behavior()
-    assert data[:4] == b"ACS\0" and data.endswith(b"-\0")
-    (at,) = np.frombuffer(data[4:8], "<i4")
-    (count,) = np.frombuffer(data[at : at + 4], "<i4")
-    table = np.frombuffer(data[at + 4 : at + 4 + 12 * count], "<i4").reshape(count, 3)
-    assert table[:, [0, 2]].tolist() == [[1004, 0], [1, 2], [2, 3], [3, 0]]
-    assert ((table[:, 1] >= 8) & (table[:, 1] < at)).all()
 
 
 def test_pictures_are_png_files():

@@ -1,17 +1,17 @@
 """ViZDoom, the engine behind keys and doors; no other file knows it."""
 
 import os
+import re
 import shlex
 import shutil
 import sys
 import tempfile
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 from secret_rl.envs.keys_doors import watchdog
 from secret_rl.envs.keys_doors.wad import MAP, Wad
 
-FORWARD_SPEED = 30.0
-"""The engine's push; the steady pace is 10 units a tic, reached after some steps, and the player slides to a stop."""
-TURN = 3.0
-"""Degrees a tic."""
+FORWARD_SPEED = 30.0  # the engine's push; the steady pace, after some steps, is 10 units a tic, with a slide to a stop
+TURN = 3.0  # degrees a tic
 _WARM_UP = 10  # the first tics of a map take no input
 _CLOSING = 5.0  # seconds that the engine has to end by itself
 _START_FACTOR = 5  # starting may take so much longer: ViZDoom 1.3 crashes, and Python with it, if it is cut short
@@ -33,22 +31,17 @@ _VARIABLES = ("POSITION_X", "POSITION_Y", "ANGLE", "USER1", "USER2", "USER3", "U
 Size = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """What the engine shows and knows after a step."""
 
-    frame: NDArray[np.uint8]
-    """(height, width, RGB)"""
+    frame: NDArray[np.uint8]  # (height, width, RGB)
     position: tuple[float, float]
     angle: float
-    held: int
-    """Colour of the held key, 0 for none."""
-    opened: int
-    taken: int
-    """Doors opened and keys taken, as bit masks."""
+    held: int  # colour of the held key, 0 for none
+    opened: int  # doors, as a bit mask
+    taken: int  # keys, as a bit mask
     goal: bool
-    held_key: int
-    """Number of the held key, -1 for none."""
+    held_key: int  # number of the held key, -1 for none
 
 
 class Engine:
@@ -150,12 +143,9 @@ class Engine:
             self.close()
             if not isinstance(failed, Exception):
                 raise
-            if overdue:
-                raise RuntimeError(
-                    f"the engine did not answer within {timeout:g} s and was ended: call reset() to start it "
-                    "again (where it is only slow, make the environment with a larger engine_timeout)"
-                ) from failed
-            raise RuntimeError(f"the engine failed ({failed}): call reset() to start it again") from failed
+            what = f"did not answer within {timeout:g} s and was ended" if overdue else f"failed ({failed})"
+            hint = " (where it is only slow, make the environment with a larger engine_timeout)" if overdue else ""
+            raise RuntimeError(f"the engine {what}: call reset() to start it again{hint}") from failed
 
 
 def _timed(seconds: float, calls: memoryview, call: Any, *arguments: Any) -> None:
@@ -194,21 +184,17 @@ def _vizdoom() -> Any:
     try:
         import vizdoom
     except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError(
-            'secret_rl/KeysDoors-v0 needs ViZDoom: pip install "secret-rl[doom]"', name="vizdoom"
-        ) from missing
+        words = 'secret_rl/KeysDoors-v0 needs ViZDoom: pip install "secret-rl[doom]"'
+        raise ModuleNotFoundError(words, name="vizdoom") from missing
     return vizdoom
 
 
 @cache
 def _resolutions() -> dict[Size, Any]:
-    """The sizes that the engine draws."""
-    found = {}
-    for name, resolution in _vizdoom().ScreenResolution.__members__.items():
-        if name.startswith("RES_"):
-            width, height = name[4:].split("X")
-            found[int(width), int(height)] = resolution
-    return found
+    """The sizes that the engine draws: (width, height) -> its name for it."""
+    members = _vizdoom().ScreenResolution.__members__
+    sizes = {name: re.fullmatch(r"RES_(\d+)X(\d+)", name) for name in members}
+    return {(int(size[1]), int(size[2])): members[name] for name, size in sizes.items() if size}
 
 
 def drawn_size(size: Size, available: Iterable[Size]) -> Size:
@@ -239,48 +225,40 @@ class AreaMean:
     """
 
     def __init__(self, large: Size, small: Size) -> None:
-        self._columns, self._rows = _weights(large[0], small[0]), _weights(large[1], small[1])
+        self._weights = (*_weights(large[1], small[1]), *_weights(large[0], small[0]))
         self._shape, self._same = (small[1], small[0], 3), large == small
-        self._area = np.uint32(large[0] * large[1])
 
     def __call__(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A new picture."""
         if self._same:
             return picture.copy()
         out = np.empty(self._shape, np.uint8)
-        _average(picture, *self._rows, *self._columns, self._area, out)
+        _average(picture, *self._weights, out)
         return out
 
 
 def _weights(large: int, small: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """For each small pixel the first large one that it covers, and how much of this and the next, in 1 / ``small``."""
+    """(small, most): the large pixels that each small one covers, and how much of each, in 1 / ``small``."""
     ends = np.arange(small + 1) * large  # borders of small pixels; those of large ones lie at multiples of ``small``
     first = ends[:-1] // small
-    count = int((-(-ends[1:] // small) - first).max())
-    borders = (first[:, None] + np.arange(count + 1)) * small
-    return first, np.diff(borders.clip(ends[:-1, None], ends[1:, None]), axis=1).astype(np.uint32)
+    covered = first[:, None] + np.arange((-(-ends[1:] // small) - first).max() + 1)
+    parts = np.diff((covered * small).clip(ends[:-1, None], ends[1:, None]), axis=1)
+    return covered[:, :-1].clip(max=large - 1), parts.astype(np.uint32)  # beyond the last one, parts are 0
 
 
 @njit(cache=True)
-def _average(picture: Any, first_row: Any, rows: Any, first_column: Any, columns: Any, area: Any, out: Any) -> None:
-    height, width, _ = out.shape
-    lines = picture.reshape(picture.shape[0], -1)
+def _average(picture: Any, rows: Any, heights: Any, columns: Any, widths: Any, out: Any) -> None:
+    lines, area = picture.reshape(picture.shape[0], -1), np.uint32(picture.shape[0] * picture.shape[1])
     line = np.empty(lines.shape[1], np.uint32)  # one line of the small picture, still of full width
-    for y in range(height):
+    for y in range(out.shape[0]):
         line[:] = 0
         for k in range(rows.shape[1]):
-            part = rows[y, k]
-            if part:  # beyond the last line nothing is covered
-                above = lines[first_row[y] + k]
-                for i in range(line.size):
-                    line[i] += np.uint32(part * above[i])
-        for x in range(width):
-            red = green = blue = np.uint32(0)
-            for k in range(columns.shape[1]):
-                part = columns[x, k]
-                if part:
-                    i = 3 * (first_column[x] + k)
-                    red += np.uint32(part * line[i])
-                    green += np.uint32(part * line[i + 1])
-                    blue += np.uint32(part * line[i + 2])
-            out[y, x, 0], out[y, x, 1], out[y, x, 2] = red // area, green // area, blue // area
+            part, above = heights[y, k], lines[rows[y, k]]
+            for i in range(line.size):
+                line[i] += np.uint32(part * above[i])
+        for x in range(out.shape[1]):
+            for channel in range(3):
+                total = np.uint32(0)
+                for k in range(columns.shape[1]):
+                    total += np.uint32(widths[x, k] * line[3 * columns[x, k] + channel])
+                out[y, x, channel] = total // area

@@ -1,7 +1,7 @@
 """Keys and doors as a Gymnasium environment: what all engines share, and the environment on ViZDoom."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.checks import check_integer
-from secret_rl.envs.keys_doors.engine import FORWARD_SPEED, TURN, Engine, Snapshot
-from secret_rl.envs.keys_doors.generator import Count, generate, preset_options
+from secret_rl.envs.keys_doors.engine import FORWARD_SPEED, TURN, Engine
+from secret_rl.envs.keys_doors.generator import Count, PuzzleOptions, generate, preset_options
 from secret_rl.envs.keys_doors.map_view import draw_map
 from secret_rl.envs.keys_doors.puzzle import COLOURS, Puzzle, Status
 from secret_rl.envs.keys_doors.wad import RGB, most_text, textmap
@@ -20,8 +20,7 @@ METADATA: dict[str, Any] = {
     "render_fps": 9,
     "annotations": ("key_picked", "door_opened", "goal_reached", "held_key", "position"),  # info that collect keeps
 }
-STATE_CELL = 50
-"""Side of the cells that positions are counted in for ``info["state"]`` (appendix A)."""
+STATE_CELL = 50  # side of the cells that positions are counted in for ``info["state"]`` (appendix A)
 ACTIONS = ("forward", "backward", "rotate left", "rotate right")
 _PUSH_AND_TURN = ((FORWARD_SPEED, 0.0), (-FORWARD_SPEED, 0.0), (0.0, -TURN), (0.0, TURN))
 _NOT_BEGUN = "the first episode has not begun: call reset() first"
@@ -56,8 +55,8 @@ class WorldOptions:
         if not isinstance(self.size, tuple | list) or len(self.size) != 2:
             raise TypeError(f"size must be (width, height), e.g. (160, 120), got {self.size!r}")
         object.__setattr__(self, "size", tuple(self.size))  # lists come from JSON
-        check_integer("size[0]", self.size[0], 8)
-        check_integer("size[1]", self.size[1], 8)
+        for index, side in enumerate(self.size):
+            check_integer(f"size[{index}]", side, 8)
         check_integer("frame_skip", self.frame_skip, 1, 100)
         check_integer("max_steps", self.max_steps, 1)
         if not isinstance(self.hud, bool):
@@ -142,18 +141,21 @@ class FirstPersonEnv(gym.Env[Any, Any]):
         if self.render_mode is None:
             gym.logger.warn('render() without a render_mode: pass render_mode="rgb_array" to gym.make')
             return None
-        if self._now is None:
-            raise gym.error.ResetNeeded(_NOT_BEGUN)
         return self._observation().copy()
 
     def close(self) -> None:
         """End the engine; the environment cannot be used again."""
-        self._closed = True
-        self._over = True
+        self._closed = self._over = True
         self._engine.close()
 
+    @property
+    def _snapshot(self) -> Any:
+        if self._now is None:
+            raise gym.error.ResetNeeded(_NOT_BEGUN)
+        return self._now
+
     def _observation(self) -> NDArray[np.uint8]:
-        return self._now.frame  # type: ignore[no-any-return]
+        return self._snapshot.frame  # type: ignore[no-any-return]
 
     def _info(self, events: Events) -> dict[str, Any]:
         x, y = self._now.position
@@ -215,18 +217,10 @@ class KeysDoorsEnv(FirstPersonEnv):
         render_mode: str | None = None,
         engine_timeout: float = 60.0,
     ) -> None:
-        self.puzzle_options = preset_options(
-            preset,
-            rows=rows,
-            columns=columns,
-            core=core,
-            traps=traps,
-            red_herrings=red_herrings,
-            easy_extra=easy_extra,
-            extra_openable_doors=extra_openable_doors,
-            unopenable_doors=unopenable_doors,
-            useless_keys=useless_keys,
-        )
+        extras = (traps, red_herrings, easy_extra, extra_openable_doors, unopenable_doors, useless_keys)
+        names = (option.name for option in fields(PuzzleOptions))
+        changes = dict(zip(names, (rows, columns, core, *extras), strict=True))
+        self.puzzle_options = preset_options(preset, **changes)
         options = WorldOptions(size, frame_skip, hud, key_reward, door_reward, goal_reward, max_steps, layout_seed)
         engine = Engine(options.size, most_text(self.puzzle_options), engine_timeout)
         super().__init__(options, engine, render_mode)
@@ -240,10 +234,8 @@ class KeysDoorsEnv(FirstPersonEnv):
         else:
             fixed = self.options.layout_seed
             layout_seed = fixed if fixed is not None else int(self.np_random.integers(2**63))
-            if self._puzzle is None or layout_seed != self._layout_seed:
-                puzzle = generate(self.puzzle_options, layout_seed)
-            else:
-                puzzle = self._puzzle
+            same = self._puzzle if layout_seed == self._layout_seed else None
+            puzzle = same or generate(self.puzzle_options, layout_seed)
         text = textmap(puzzle)
         self._over = True  # should the engine fail
         self._now = self._engine.load(text)
@@ -272,12 +264,12 @@ class KeysDoorsEnv(FirstPersonEnv):
     @property
     def position(self) -> tuple[float, float]:
         """Where the player stands, in units of the engine."""
-        return self._snapshot.position
+        return self._snapshot.position  # type: ignore[no-any-return]
 
     @property
     def angle(self) -> float:
         """The direction the player faces in degrees: 0 east, 90 north."""
-        return self._snapshot.angle
+        return self._snapshot.angle  # type: ignore[no-any-return]
 
     @property
     def engine_traces(self) -> tuple[str, str]:
@@ -288,14 +280,8 @@ class KeysDoorsEnv(FirstPersonEnv):
         """The map from above as it is now, ``pixels`` a cell, with a trail of positions (steps, 2) if given."""
         return draw_map(self.puzzle, self.status, self.position, self.angle, pixels=pixels, trail=trail)
 
-    @property
-    def _snapshot(self) -> Snapshot:
-        if self._now is None:
-            raise gym.error.ResetNeeded(_NOT_BEGUN)
-        return self._now  # type: ignore[no-any-return]
-
     def _observation(self) -> NDArray[np.uint8]:
-        picture = self._snapshot.frame
+        picture = super()._observation()
         if self.options.hud and self._held:
             picture = picture.copy()
             side = max(3, self.options.size[1] // 8)

@@ -24,13 +24,11 @@ from secret_rl.envs.keys_doors.puzzle import (
 )
 
 MAX_GRID = 5
-MAX_PER_ROOM = 2
-"""Keys and goals in one room, as in the original level."""
+MAX_PER_ROOM = 2  # keys and goals, as in the original level
 ATTEMPTS = 1000
 _ATTEMPTS_WITH_EXTRA_DOORS = 50  # after these a map does without extra doors, if it may
 
-Count = int | tuple[int, int]
-"""A number, or the least and the most of a number that each map draws."""
+Count = int | tuple[int, int]  # a number, or the least and the most of a number that each map draws
 T = TypeVar("T")
 
 
@@ -70,13 +68,11 @@ class PuzzleOptions:
 
     def least(self, name: str) -> int:
         """The smallest value that the count ``name`` may take."""
-        count: Count = getattr(self, name)
-        return count if isinstance(count, int) else count[0]
+        return int(np.min(getattr(self, name)))
 
     def most(self, name: str) -> int:
         """The largest value that the count ``name`` may take."""
-        count: Count = getattr(self, name)
-        return count if isinstance(count, int) else count[1]
+        return int(np.max(getattr(self, name)))
 
     def _check_fits(self) -> None:
         """Raise ValueError where even the largest counts cannot fit; ranges of extras give way when colours run out."""
@@ -97,15 +93,11 @@ class PuzzleOptions:
             (colours, len(COLOURS), "colours", "use a shorter core, fewer red_herrings, or ranges such as (0, 1)"),
         ):
             if needed > available:
-                raise ValueError(
-                    f"{self} needs up to {needed} {what}, but there are {available} "
-                    f"in a {self.rows}x{self.columns} grid: {remedy}"
-                )
+                there = f"there are {available} in a {self.rows}x{self.columns} grid"
+                raise ValueError(f"{self} needs up to {needed} {what}, but {there}: {remedy}")
         if self.least("extra_openable_doors") and min(self.rows, self.columns) < 2:
-            raise ValueError(
-                f"extra_openable_doors join rooms that are there already, but those of a {self.rows}x{self.columns} "
-                "grid are all joined: use two rows and two columns or more"
-            )
+            joined = f"those of a {self.rows}x{self.columns} grid are all joined: use two rows and two columns or more"
+            raise ValueError(f"extra_openable_doors join rooms that are there already, but {joined}")
 
 
 # In the order in which a map draws them.
@@ -171,9 +163,8 @@ def generate(options: PuzzleOptions, seed: int) -> Puzzle:
             continue
         if plan(puzzle) is not None:
             return puzzle
-    raise ValueError(
-        f"no puzzle with {options} was found in {ATTEMPTS} attempts: use more rows or columns, or fewer doors and keys"
-    )
+    remedy = "use more rows or columns, or fewer doors and keys"
+    raise ValueError(f"no puzzle with {options} was found in {ATTEMPTS} attempts: {remedy}")
 
 
 class _Full(Exception):
@@ -185,10 +176,14 @@ class _Draft:
 
     def __init__(self, options: PuzzleOptions, counts: dict[str, int], rng: np.random.Generator) -> None:
         self._options, self._counts, self._rng = options, counts, rng
-        self.rooms: list[Room] = []
         self.objects: dict[Room, int] = {}  # how many lie in each room
         self.keys: list[tuple[int, Room]] = []  # colour, room
         self.doors: list[tuple[int, Room, Room]] = []  # colour, from, to
+
+    @property
+    def rooms(self) -> list[Room]:
+        """Those of the core come first, in its order."""
+        return list(self.objects)
 
     def finished(self) -> Puzzle:
         """The puzzle; raises _Full where this draft has no place for a part."""
@@ -208,7 +203,7 @@ class _Draft:
         """The core first, then everything beside it."""
         options, counts = self._options, self._counts
         colours = [int(colour) + 1 for colour in self._rng.permutation(len(COLOURS))]
-        self._add_room((int(self._rng.integers(options.columns)), int(self._rng.integers(options.rows))))
+        self.objects[int(self._rng.integers(options.columns)), int(self._rng.integers(options.rows))] = 0
         core = counts["core"]
         for _ in range(core):
             self._add_core_step(colours.pop())
@@ -229,8 +224,7 @@ class _Draft:
             self._add_openable(core)
         for _ in range(counts["unopenable_doors"]):
             here, there = self._one(self._unjoined())
-            if there not in self.objects:
-                self._add_room(there)
+            self.objects.setdefault(there, 0)
             self.doors.append((unopenable, here, there))
         if counts["useless_keys"] and colours:
             colour = colours.pop()
@@ -239,14 +233,10 @@ class _Draft:
 
     def _add_core_step(self, colour: int) -> None:
         """A key and a door to a new room, one of the two in the newest core room: else the step before is optional."""
-        newest, all_rooms = self.rooms[-1:], list(self.rooms)
+        newest, all_rooms = self.rooms[-1:], self.rooms
         door_from_newest = bool(self._rng.integers(2))
         self._add_key(colour, all_rooms if door_from_newest else newest)
         self._add_door(colour, newest if door_from_newest else all_rooms)
-
-    def _add_room(self, room: Room) -> None:
-        self.rooms.append(room)
-        self.objects[room] = 0
 
     def _add_key(self, colour: int, rooms: list[Room]) -> None:
         room = self._one([room for room in rooms if self.objects[room] < MAX_PER_ROOM])
@@ -257,7 +247,7 @@ class _Draft:
         """A door from one of ``rooms`` to a new room beside it."""
         pairs = [(here, there) for here in rooms for there in self._beside(here) if there not in self.objects]
         here, there = self._one(pairs)
-        self._add_room(there)
+        self.objects[there] = 0
         self.doors.append((colour, here, there))
 
     def _add_openable(self, core: int) -> None:
@@ -296,11 +286,9 @@ class _Draft:
 
     def _door(self, colour: int, here: Room, there: Room) -> Door:
         low, high = min(here, there), max(here, there)
-        left, bottom = room_origin(low)
-        if low[1] == high[1]:
-            cell = left + ROOM_WIDTH, bottom + int(self._rng.integers(ROOM_HEIGHT))
-        else:
-            cell = left + int(self._rng.integers(ROOM_WIDTH)), bottom + ROOM_HEIGHT
+        (left, bottom), upright = room_origin(low), low[1] == high[1]
+        along = int(self._rng.integers(ROOM_HEIGHT if upright else ROOM_WIDTH))
+        cell = (left + ROOM_WIDTH, bottom + along) if upright else (left + along, bottom + ROOM_HEIGHT)
         return Door(colour, (here, there), cell)
 
     def _object_cells(self, doors: tuple[Door, ...]) -> dict[Room, list[Cell]]:

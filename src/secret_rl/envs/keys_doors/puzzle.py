@@ -5,23 +5,25 @@ A room is 3 x 2 cells; walls between rooms are one cell thick, and a door is a c
 """
 
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 ROOM_WIDTH, ROOM_HEIGHT = 3, 2
-CELL = 100
-"""Side of a cell in units of the engine, as in the original level; the paper's state cells are half of it."""
+CELL = 100  # side of a cell in units of the engine, as in the original level; the paper's state cells are half of it
 
 COLOURS = ("red", "green", "blue", "white", "black")
 """Colours of keys and doors; number 1 is the first, 0 stands for no key."""
-MAX_THINGS = 30
-"""Most keys and most doors of a map: the engine's scripts keep them as bits of a signed 32-bit integer."""
+MAX_THINGS = 30  # keys, or doors, of a map: the engine's scripts keep them as bits of a signed 32-bit integer
 
 Cell = tuple[int, int]
 Room = tuple[int, int]
+N = TypeVar("N")
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
@@ -118,10 +120,9 @@ class Puzzle:
             if not (0 <= room[0] < self.columns and 0 <= room[1] < self.rows):
                 raise ValueError(f"room {room} lies outside the grid of {self.columns} columns and {self.rows} rows")
         for door in self.doors:
-            low, high = min(door.rooms), max(door.rooms)
-            if not {low, high} <= rooms or abs(high[0] - low[0]) + abs(high[1] - low[1]) != 1:
+            if not rooms.issuperset(door.rooms) or door.rooms[0] not in neighbours(door.rooms[1]):
                 raise ValueError(f"{door} must lie between two neighbouring rooms of the puzzle")
-            if door.entrance(low) not in room_cells(low) or door.entrance(high) not in room_cells(high):
+            if any(room_of(door.entrance(room)) != room for room in door.rooms):
                 raise ValueError(f"{door} must have its cell in the wall between its rooms")
         if len({frozenset(door.rooms) for door in self.doors}) < len(self.doors):
             raise ValueError(f"two rooms may share one door only, got {self.doors}")
@@ -179,35 +180,38 @@ class Move(NamedTuple):
 def plan(puzzle: Puzzle, status: Status = START, room: Room | None = None) -> list[Move] | None:
     """The fewest pick-ups and doors that lead to the goal from ``status`` in ``room``; None if nothing does.
 
-    A breadth-first search over ``Status``. Rooms are enough, cells are not needed: each object lies in a cell that
-    can be walked around.
+    A search over ``Status``. Rooms are enough, cells are not needed: each object lies in a cell that can be walked
+    around.
     """
     first_room = room if room is not None else puzzle.rooms[0]
     key_rooms, goal_room = [room_of(key.cell) for key in puzzle.keys], room_of(puzzle.goal)
-    reached: dict[int, frozenset[Room]] = {}  # by doors opened
-    moves: dict[Status, list[Move]] = {status: []}
-    waiting = deque([status])
+    reached = cache(partial(reach, puzzle, room=first_room))
+
+    def moves(here: Status) -> Iterator[tuple[Move, Status]]:
+        rooms = reached(here.opened)
+        for index, key_room in enumerate(key_rooms):
+            if not here.taken >> index & 1 and key_room in rooms:
+                yield Move("key", index), Status(index, here.taken | 1 << index, here.opened)
+        colour = puzzle.keys[here.held].colour if here.held >= 0 else None
+        for index, door in enumerate(puzzle.doors):
+            if door.colour == colour and not here.opened >> index & 1 and not rooms.isdisjoint(door.rooms):
+                yield Move("door", index), Status(-1, here.taken, here.opened | 1 << index)
+
+    found = _shortest(status, lambda here: goal_room in reached(here.opened), moves)
+    return None if found is None else [*found, Move("goal", 0)]
+
+
+def _shortest(start: N, arrived: Callable[[N], bool], moves: Callable[[N], Iterable[tuple[M, N]]]) -> list[M] | None:
+    """The fewest moves from ``start`` to where one has arrived, by a breadth-first search; None if none lead there."""
+    ways: dict[N, list[M]] = {start: []}
+    waiting = deque([start])
     while waiting:
         here = waiting.popleft()
-        if here.opened not in reached:
-            reached[here.opened] = reach(puzzle, here.opened, first_room)
-        rooms = reached[here.opened]
-        if goal_room in rooms:
-            return [*moves[here], Move("goal", 0)]
-        found = [
-            (Move("key", index), Status(index, here.taken | 1 << index, here.opened))
-            for index, key_room in enumerate(key_rooms)
-            if not here.taken >> index & 1 and key_room in rooms
-        ]
-        colour = puzzle.keys[here.held].colour if here.held >= 0 else None
-        found += [
-            (Move("door", index), Status(-1, here.taken, here.opened | 1 << index))
-            for index, door in enumerate(puzzle.doors)
-            if door.colour == colour and not here.opened >> index & 1 and not rooms.isdisjoint(door.rooms)
-        ]
-        for move, after in found:
-            if after not in moves:
-                moves[after] = [*moves[here], move]
+        if arrived(here):
+            return ways[here]
+        for move, after in moves(here):
+            if after not in ways:
+                ways[after] = [*ways[here], move]
                 waiting.append(after)
     return None
 
@@ -227,20 +231,8 @@ def reach(puzzle: Puzzle, opened: int, room: Room) -> frozenset[Room]:
 def path(puzzle: Puzzle, status: Status, start: Cell, end: Cell) -> list[Cell] | None:
     """The shortest way from ``start`` to ``end`` by open cells, both included, around objects and closed doors."""
     cells = puzzle.open_cells - (set(puzzle.cells_left(status)) - {start, end})
-    came_from: dict[Cell, Cell | None] = {start: None}
-    waiting = deque([start])
-    while waiting:
-        here = waiting.popleft()
-        if here == end:
-            route = [here]
-            while (before := came_from[route[-1]]) is not None:
-                route.append(before)
-            return route[::-1]
-        for near in neighbours(here):
-            if near in cells and near not in came_from:
-                came_from[near] = here
-                waiting.append(near)
-    return None
+    route = _shortest(start, end.__eq__, lambda here: [(near, near) for near in neighbours(here) if near in cells])
+    return None if route is None else [start, *route]
 
 
 def door_causes(data: Any) -> NDArray[np.int64]:
@@ -250,10 +242,8 @@ def door_causes(data: Any) -> NDArray[np.int64]:
     """
     missing = {"key_picked", "door_opened"} - data.annotations.keys()
     if missing:
-        raise ValueError(
-            f"these trajectories hold no annotation {' and no '.join(sorted(missing))}, only "
-            f"{sorted(data.annotations)}: collect them from secret_rl/KeysDoors-v0"
-        )
+        words = f"no annotation {' and no '.join(sorted(missing))}, only {sorted(data.annotations)}"
+        raise ValueError(f"these trajectories hold {words}: collect them from secret_rl/KeysDoors-v0")
     picked, opened = (np.asarray(data.annotations[name]) for name in ("key_picked", "door_opened"))
     offsets = np.asarray(data.offsets) - data.offsets[0]
     starts = np.repeat(offsets[:-1], np.diff(offsets))

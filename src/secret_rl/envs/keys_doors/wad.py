@@ -59,9 +59,7 @@ actor {name} : CustomInventory {number}
   }}
 }}
 """
-_MAPINFO = f"""
-map {MAP} "Keys and doors" {{ sky1 = "{_SKY}", 0 }}
-"""
+_MAPINFO = f'\nmap {MAP} "Keys and doors" {{ sky1 = "{_SKY}", 0 }}\n'
 _KEYCONF = "clearplayerclasses\naddplayerclass KDPlayer\n"
 
 
@@ -85,9 +83,7 @@ class Wad:
     def put(self, text: bytes) -> None:
         """Make ``text`` the text of the map, padded with spaces."""
         if len(text) > self.capacity:
-            raise ValueError(
-                f"a map of {len(text)} bytes, but the file keeps {self.capacity} for it: make it with more capacity"
-            )
+            raise ValueError(f"a map of {len(text)} bytes, but the file keeps {self.capacity}: use a larger capacity")
         with self.path.open("r+b") as file:
             file.seek(self._offset)
             file.write(text.ljust(self.capacity))

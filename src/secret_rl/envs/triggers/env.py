@@ -120,7 +120,7 @@ class TriggersEnv(gym.Env[Any, Any]):
         if self.render_mode == "rgb_array":
             return picture
         if self._window is None:
-            self._window = Window(METADATA["render_fps"])
+            self._window = Window(picture.shape[:2], METADATA["render_fps"])
         self._window.show(picture)
         return None
 
@@ -128,6 +128,7 @@ class TriggersEnv(gym.Env[Any, Any]):
         """Close the window, if there is one."""
         if self._window is not None:
             self._window.close()
+            self._window = None
 
 
 class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64], NDArray[Any]]):
@@ -205,28 +206,22 @@ class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64
         if actions.shape != (self.num_envs,):
             raise ValueError(f"expected {self.num_envs} actions, one per env, got an array of {actions.shape}")
         if np.bitwise_or.reduce(actions) & ~3:  # some action is negative, or above 3
-            raise ValueError(
-                "actions must be 0 (up), 1 (down), 2 (left) or 3 (right), "
-                f"got values from {actions.min()} to {actions.max()}"
-            )
+            got = f"got values from {actions.min()} to {actions.max()}"
+            raise ValueError(f"actions must be 0 (up), 1 (down), 2 (left) or 3 (right), {got}")
         if not self._begun:
             raise gym.error.ResetNeeded("no episode has begun: call reset() first")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._mazes.over.any():
-            raise gym.error.ResetNeeded(
-                f"the episodes of envs {np.flatnonzero(self._mazes.over)[:8].tolist()} are over: "
-                'call reset(options={"reset_mask": terminated | truncated}) first'
-            )
+            over, remedy = np.flatnonzero(self._mazes.over)[:8], 'reset(options={"reset_mask": terminated | truncated})'
+            raise gym.error.ResetNeeded(f"the episodes of envs {over.tolist()} are over: call {remedy} first")
         outcome, final = self._mazes.step(actions, _MODES[self.autoreset_mode])
         infos = _infos(outcome.states, outcome.activated, np.ones(self.num_envs, np.bool_))
         if final is not None:  # what SAME_STEP replaced by a reset, in the layout of Gymnasium's own vector envs
             ended = outcome.terminated | outcome.truncated
             observations = np.full(self.num_envs, None, dtype=object)
-            for i, observation in zip(np.flatnonzero(ended), final.observations, strict=True):
-                observations[i] = observation
-            states, activated = np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs, np.bool_)
-            states[ended], activated[ended] = final.states, final.activated
+            for i in np.flatnonzero(ended):
+                observations[i] = final.observations[i]
             infos |= {"final_obs": observations, "_final_obs": ended}
-            infos |= {"final_info": _infos(states, activated, ended.copy()), "_final_info": ended.copy()}
+            infos |= {"final_info": _infos(final.states, final.activated, ended.copy()), "_final_info": ended.copy()}
         return outcome.observations, outcome.rewards, outcome.terminated, outcome.truncated, infos
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:

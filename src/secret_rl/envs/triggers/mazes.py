@@ -6,22 +6,8 @@ import numpy as np
 from numba import njit, uint64
 from numpy.typing import NDArray
 
-from secret_rl.envs.triggers.rules import (
-    ACTION_STREAM,
-    CHANNELS,
-    WEYL,
-    TriggersOptions,
-    advance,
-    blank_maze,
-    cell_of,
-    clear,
-    draw_layout,
-    episode_key,
-    mix,
-    observe,
-    set_up,
-    state_of,
-)
+from secret_rl.envs.triggers import rules
+from secret_rl.envs.triggers.rules import CHANNELS, TriggersOptions
 
 NEXT_STEP, SAME_STEP, DISABLED = 0, 1, 2  # what step does with a maze whose episode is over
 
@@ -65,9 +51,9 @@ def _begin(geo, live, i):
     """Start the next episode of maze ``i``."""
     base = i * geo.side * geo.side
     live.episodes[i] += 1
-    clear(geo, live.layouts[i], base, live.places[i], live.boards, live.codes)
-    draw_layout(geo, episode_key(live.seeds[i], live.episodes[i]), live.layouts[i])
-    live.places[i], live.left[i] = set_up(geo, live.layouts[i], base, live.boards, live.codes)
+    rules.clear(geo, live.layouts[i], base, live.places[i], live.boards, live.codes)
+    rules.draw_layout(geo, rules.episode_key(live.seeds[i], live.episodes[i]), live.layouts[i])
+    live.places[i], live.left[i] = rules.set_up(geo, live.layouts[i], base, live.boards, live.codes)
     live.steps[i] = 0
     live.over[i] = False
 
@@ -80,28 +66,25 @@ def _reset(geo, live, mask, out):
         base = i * geo.side * geo.side
         if mask[i]:
             _begin(geo, live, i)
-        observe(geo, base, live.places[i], live.boards, observations, i * pixels)
-        out.states[i] = state_of(geo, base, live.places[i], live.left[i])
+        rules.observe(geo, base, live.places[i], live.boards, observations, i * pixels)
+        out.states[i] = rules.state_of(geo, base, live.places[i], live.left[i])
 
 
 @njit(cache=True)
 def _step(geo, live, actions, autoreset, out, last):
-    """Step every maze into ``out``, all zeros before; ``last`` takes the final outcomes of SAME_STEP.
-
-    Returns how many episodes ended.
-    """
+    """Step every maze into ``out``, all zeros before; ``last`` takes the final outcomes of SAME_STEP, if any (True)."""
     # The arrays by name: reaching into a tuple of arrays counts references, which costs more than a step.
     places, lefts, steps, over, boards, codes = live[3:]
     pictures, rewards, terminateds, truncateds, states, activateds = out
     observations, last_observations = pictures.reshape(-1), last.observations.reshape(-1)
     pixels = geo.span * geo.span * CHANNELS
-    ended = 0
-    for i in range(len(actions)):
+    replaced = False
+    for i, action in enumerate(actions):
         base = i * geo.side * geo.side
         if over[i]:  # only under NEXT_STEP: this step is the reset
             _begin(geo, live, i)
         else:
-            place, left, reward, activated, terminated = advance(geo, places[i], lefts[i], actions[i], boards, codes)
+            place, left, reward, activated, terminated = rules.advance(geo, places[i], lefts[i], action, boards, codes)
             places[i] = place
             lefts[i] = left
             steps[i] += 1
@@ -112,17 +95,17 @@ def _step(geo, live, actions, autoreset, out, last):
             activateds[i] = activated
             if terminated or truncated:
                 if autoreset == SAME_STEP:
-                    observe(geo, base, place, boards, last_observations, ended * pixels)
-                    last.states[ended] = state_of(geo, base, place, left)
-                    last.activated[ended] = activated
+                    rules.observe(geo, base, place, boards, last_observations, i * pixels)
+                    last.states[i] = rules.state_of(geo, base, place, left)
+                    last.activated[i] = activated
+                    replaced = True
                     activateds[i] = False  # describes the reset, as the observation does
                     _begin(geo, live, i)
                 else:
                     over[i] = True
-                ended += 1
-        observe(geo, base, places[i], boards, observations, i * pixels)
-        states[i] = state_of(geo, base, places[i], lefts[i])
-    return ended
+        rules.observe(geo, base, places[i], boards, observations, i * pixels)
+        states[i] = rules.state_of(geo, base, places[i], lefts[i])
+    return replaced
 
 
 class Mazes:
@@ -132,7 +115,7 @@ class Mazes:
         self.options, self.n = options, n
         self._geometry = options.geometry()
         self.shape = (self._geometry.span, self._geometry.span, CHANNELS)
-        board, codes = blank_maze(self._geometry)
+        board, codes = rules.blank_maze(self._geometry)
         first_cell = np.flatnonzero(codes == 0)[0]  # where everything is until the first reset
         self._live = _Live(
             seeds=np.zeros(n, np.uint64),
@@ -164,13 +147,10 @@ class Mazes:
         return out
 
     def step(self, actions: NDArray[np.int64], autoreset: int) -> tuple[Outcome, Outcome | None]:
-        """Step every maze: what each gave, and the final outcomes replaced by a reset under SAME_STEP."""
-        out = self._empty()
-        ended = _step(self._geometry, self._live, actions, autoreset, out, self._last)
-        if ended == 0 or autoreset != SAME_STEP:
-            return out, None
-        final = Outcome._make(array[:ended] for array in self._last)
-        self._last = self._empty()
+        """Step every maze: what each gave, and the final outcomes that SAME_STEP replaced by a reset, if any."""
+        out, final = self._empty(), None
+        if _step(self._geometry, self._live, actions, autoreset, out, self._last):
+            final, self._last = self._last, self._empty()
         return out, final
 
     def contents(self, i: int) -> MazeContents:
@@ -178,19 +158,15 @@ class Mazes:
         geo, live = self._geometry, self._live
 
         def position(place: Any) -> tuple[int, int]:
-            row, column = divmod(int(cell_of(geo, int(place))), geo.size)
-            return row, column
+            return divmod(int(rules.cell_of(geo, int(place))), geo.size)
 
-        objects = [(k, place) for k, place in enumerate(live.layouts[i, 1:]) if live.left[i] >> k & 1]
-        return MazeContents(
-            size=geo.size,
-            agent=position(live.places[i] - i * geo.side**2),
-            triggers=tuple(position(place) for k, place in objects if k < geo.triggers),
-            prizes=tuple(position(place) for k, place in objects if k >= geo.triggers),
-        )
+        objects = [(k, position(place)) for k, place in enumerate(live.layouts[i, 1:]) if live.left[i] >> k & 1]
+        triggers = tuple(there for k, there in objects if k < geo.triggers)
+        prizes = tuple(there for k, there in objects if k >= geo.triggers)
+        return MazeContents(geo.size, position(live.places[i] - i * geo.side**2), triggers, prizes)
 
     def _empty(self) -> Outcome:
-        observations, states = np.empty((self.n, *self.shape), np.uint8), np.empty(self.n, np.int64)
+        observations, states = np.empty((self.n, *self.shape), np.uint8), np.zeros(self.n, np.int64)
         terminated, truncated, activated = (np.zeros(self.n, np.bool_) for _ in range(3))
         return Outcome(observations, np.zeros(self.n), terminated, truncated, states, activated)
 
@@ -201,30 +177,28 @@ def _roll(
     actions, rewards, terminateds, truncateds, states, final_states, activateds,
 ):  # fmt: skip
     """Play the first episode of each seed with uniformly random actions; with ``write``, record it."""
-    board, codes = blank_maze(geo)
+    board, codes = rules.blank_maze(geo)
     layout = np.empty(1 + geo.triggers + geo.prizes, np.int32)
     pixels = geo.span * geo.span * CHANNELS
+    observations, final_observations = observations.reshape(-1), final_observations.reshape(-1)
     at = 0
     for e in range(len(seeds)):
-        key = episode_key(seeds[e], 0)
-        draw_layout(geo, key, layout)
-        place, left = set_up(geo, layout, 0, board, codes)
-        stream = key ^ ACTION_STREAM
-        bits = uint64(0)
-        step = 0
-        terminated = False
-        success = False
+        key = rules.episode_key(seeds[e], 0)
+        rules.draw_layout(geo, key, layout)
+        place, left = rules.set_up(geo, layout, 0, board, codes)
+        stream, bits = key ^ rules.ACTION_STREAM, uint64(0)
+        step, terminated, success = 0, False, False
         while not terminated and step < geo.max_steps:
             if step & 31 == 0:  # 64 random bits are 32 actions
-                stream += WEYL
-                bits = mix(stream)
+                stream += rules.WEYL
+                bits = rules.mix(stream)
             action = np.int64(bits & uint64(3))
             bits >>= uint64(2)
             if write:
-                observe(geo, 0, place, board, observations, at * pixels)
-                states[at] = state_of(geo, 0, place, left)
+                rules.observe(geo, 0, place, board, observations, at * pixels)
+                states[at] = rules.state_of(geo, 0, place, left)
                 actions[at] = action
-            place, left, reward, activated, terminated = advance(geo, place, left, action, board, codes)
+            place, left, reward, activated, terminated = rules.advance(geo, place, left, action, board, codes)
             step += 1
             success |= reward > 0
             if write:
@@ -234,11 +208,11 @@ def _roll(
                 truncateds[at] = (not terminated) and step == geo.max_steps
                 at += 1
         if write:
-            observe(geo, 0, place, board, final_observations, e * pixels)
-            final_states[e] = state_of(geo, 0, place, left)
+            rules.observe(geo, 0, place, board, final_observations, e * pixels)
+            final_states[e] = rules.state_of(geo, 0, place, left)
         lengths[e] = step
         successes[e] = success
-        clear(geo, layout, 0, place, board, codes)
+        rules.clear(geo, layout, 0, place, board, codes)
 
 
 class RandomEpisodes:
@@ -259,23 +233,19 @@ class RandomEpisodes:
         arrays = self._run(seeds, write=True)
         del arrays["successes"]
         offsets = np.concatenate([[0], np.cumsum(arrays.pop("lengths"))])
-        for name, array in arrays.items():
-            if name.endswith("observations"):
-                array = array.reshape(-1, *self._shape)
-            arrays[name] = array if name.startswith("final") else array[: offsets[-1]]
-        arrays["annotations"] = {"trigger_activated": arrays.pop("trigger_activated")}
-        return {"offsets": offsets, **arrays}
+        arrays = {name: array if name.startswith("final") else array[: offsets[-1]] for name, array in arrays.items()}
+        annotations = {"trigger_activated": arrays.pop("trigger_activated")}
+        return {"offsets": offsets, **arrays, "annotations": annotations}
 
     def _run(self, seeds: NDArray[np.uint64], write: bool) -> dict[str, Any]:
         # Enough for the longest possible episodes: pages that are never touched cost no memory.
-        rows = len(seeds) * self._geometry.max_steps if write else 0
         episodes = len(seeds) if write else 0
-        pixels = self._geometry.span**2 * CHANNELS
+        rows = episodes * self._geometry.max_steps
         arrays: dict[str, Any] = {
             "lengths": np.empty(len(seeds), np.int64),
             "successes": np.empty(len(seeds), np.bool_),
-            "observations": np.empty(rows * pixels, np.uint8),
-            "final_observations": np.empty(episodes * pixels, np.uint8),
+            "observations": np.empty((rows, *self._shape), np.uint8),
+            "final_observations": np.empty((episodes, *self._shape), np.uint8),
             "actions": np.empty(rows, np.uint8),
             "rewards": np.empty(rows, np.float32),
             "terminated": np.empty(rows, np.bool_),

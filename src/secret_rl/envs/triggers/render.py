@@ -1,7 +1,5 @@
 """Pictures of a maze in the paper's colours: yellow agent, red switches, pink prizes."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +14,7 @@ _ANSI = {"#": 90, "A": 93, "T": 31, "P": 95, ".": 90}  # the same colours, as te
 def draw(maze: MazeContents, pixels: int = 32) -> NDArray[np.uint8]:
     """An RGB picture of ``((size + 2) * pixels,) * 2``, the boundary wall included."""
     side = maze.size + 2
-    cells = np.zeros((side, side, 3), np.uint8)
-    cells[:] = WALL
+    cells = np.full((side, side, 3), WALL, np.uint8)
     cells[1:-1, 1:-1] = FLOOR
     picture = cells.repeat(pixels, 0).repeat(pixels, 1)
     inner = picture[pixels:-pixels, pixels:-pixels]
@@ -45,31 +42,25 @@ def text(maze: MazeContents, colour: bool = True) -> str:
 
 
 class Window:
-    """A pygame window, opened at the first frame."""
+    """A pygame window."""
 
-    def __init__(self, frames_per_second: int) -> None:
+    def __init__(self, size: tuple[int, ...], frames_per_second: int) -> None:
         try:
             import pygame
         except ModuleNotFoundError as missing:
             raise ModuleNotFoundError('render_mode="human" needs pygame: pip install "secret-rl[report]"') from missing
-        self._pygame: Any = pygame
-        self._screen: Any = None
-        self._rate = frames_per_second
-        self._clock = pygame.time.Clock()
+        self._pygame, self._rate, self._clock = pygame, frames_per_second, pygame.time.Clock()
+        pygame.display.init()
+        pygame.display.set_caption("Triggers")
+        self._screen = pygame.display.set_mode(size)
 
     def show(self, picture: NDArray[np.uint8]) -> None:
         """Show one frame and keep the pace."""
-        if self._screen is None:
-            self._pygame.display.init()
-            self._pygame.display.set_caption("Triggers")
-            self._screen = self._pygame.display.set_mode(picture.shape[:2])
         self._pygame.surfarray.blit_array(self._screen, picture.swapaxes(0, 1))
         self._pygame.event.pump()
         self._pygame.display.flip()
         self._clock.tick(self._rate)
 
     def close(self) -> None:
-        """Close the window if it was opened."""
-        if self._screen is not None:
-            self._pygame.display.quit()
-            self._screen = None
+        """Close it."""
+        self._pygame.display.quit()

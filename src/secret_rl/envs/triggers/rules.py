@@ -87,21 +87,15 @@ class TriggersOptions:
         if self.window is not None:
             check_integer("window", self.window, 1)
             if self.window % 2 == 0:
-                raise ValueError(
-                    f"window must be odd, so that the agent has a centre cell, got {self.window}: "
-                    f"use {self.window - 1} or {self.window + 1}, or None for the full state"
-                )
+                near = f"{self.window - 1} or {self.window + 1}, or None for the full state"
+                raise ValueError(f"window must be odd, so that the agent has a centre, got {self.window}: use {near}")
         objects, cells = self.triggers + self.prizes, self.size**2
+        given = f"{self.triggers} triggers and {self.prizes} prizes"
         if objects + 1 > cells:
-            raise ValueError(
-                f"{self.triggers} triggers, {self.prizes} prizes and the agent need {objects + 1} cells, but a "
-                f"{self.size}x{self.size} grid has {cells}: use a larger size or fewer objects"
-            )
+            grid = f"a {self.size}x{self.size} grid has {cells}: use a larger size or fewer objects"
+            raise ValueError(f"{given} with the agent need {objects + 1} cells, but {grid}")
         if objects > MAX_OBJECTS:
-            raise ValueError(
-                f"{self.triggers} triggers and {self.prizes} prizes are {objects} objects, but at most "
-                f"{MAX_OBJECTS} fit in a state number: use fewer"
-            )
+            raise ValueError(f"{given} are {objects} objects, but at most {MAX_OBJECTS} fit in a state number")
 
     @property
     def time_limit(self) -> int:
@@ -196,13 +190,18 @@ def set_up(geo, places, base, board, codes):
 
 
 @njit(cache=True, inline="always")
+def remove(place, board, codes):
+    """Take an object off the board."""
+    codes[place] = 0
+    board[place * CHANNELS + TRIGGER] = 0
+    board[place * CHANNELS + PRIZE] = 0
+
+
+@njit(cache=True, inline="always")
 def clear(geo, places, base, place, board, codes):
     """Take the agent and every object of a layout, collected or not, off the board."""
     for i in range(geo.triggers + geo.prizes):
-        there = base + places[i + 1]
-        codes[there] = 0
-        board[there * CHANNELS + TRIGGER] = 0
-        board[there * CHANNELS + PRIZE] = 0
+        remove(base + places[i + 1], board, codes)
     if not geo.crop:
         board[place * CHANNELS + AGENT] = 0
 
