@@ -20,17 +20,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 def run_python(text: str, folder: Path) -> str:
     """Run the Python of a text in order, in one process, where warnings are errors; what it printed."""
-    code = "\n".join(blocks(text, "python"))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=folder,
-        env=_environment(folder),
-        timeout=600,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return _run([sys.executable, "-W", "error", "-c", "\n".join(blocks(text, "python"))], folder)
 
 
 def commands(text: str) -> list[list[str]]:
@@ -41,16 +31,8 @@ def commands(text: str) -> list[list[str]]:
 
 def run_commands(text: str, folder: Path) -> None:
     """Run the calls of our command in a text, in order."""
-    for command in commands(text):
-        subprocess.run(
-            [Path(sys.executable).parent / command[0], *command[1:]],
-            cwd=folder,
-            env=_environment(folder),
-            check=True,
-            input="wasdq",
-            text=True,
-            timeout=600,
-        )
+    for program, *words in commands(text):
+        _run([Path(sys.executable).parent / program, *words], folder)
 
 
 def unlike_printed(text: str, printed: str) -> list[str]:
@@ -64,5 +46,10 @@ def _shape(line: str) -> str:
     return " ".join(_NUMBER.sub("0", line).split())
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "MINARI_DATASETS_PATH": str(folder / "minari")}
+def _run(command: list[str | Path], folder: Path) -> str:
+    """What a program prints; it must not fail. It is given keys, for a walk in a maze and the way out."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MINARI_DATASETS_PATH": str(folder / "minari")}
+    how = {"cwd": folder, "env": environment, "timeout": 600, "input": "wasdq"}
+    done = subprocess.run(command, capture_output=True, text=True, **how)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout

@@ -6,13 +6,13 @@ runs the same code and commands in the environment it has set up.
 """
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from documents import ROOT, blocks
+
 LEFT_OUT = ("make test",)
 KEYS = "wasdq"  # for what asks for them: a walk in a maze, and the way out
 
@@ -27,19 +27,11 @@ def script(readme: str) -> str:
     echo one
     python -W error quickstart.py
     """
-    lines, seen_python = ["set -euxo pipefail"], False
-    for language, code in re.findall(r"^```(console|python)\n(.*?)^```", readme, re.MULTILINE | re.DOTALL):
-        if language == "console":
-            lines += [f"# left out: {line}" if line.startswith(LEFT_OUT) else line for line in code.splitlines()]
-        elif not seen_python:
-            lines.append("python -W error quickstart.py")
-            seen_python = True
-    return "\n".join(line for line in lines if line.strip())
-
-
-def python(readme: str) -> str:
-    """All Python of the README, as one program."""
-    return "\n".join(re.findall(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL))
+    first = blocks(readme, "python")[0]
+    readme = readme.replace(f"```python\n{first}", "```console\npython -W error quickstart.py\n", 1)
+    lines = [line for code in blocks(readme, "console") for line in code.splitlines() if line.strip()]
+    left_out = [f"# left out: {line}" if line.startswith(LEFT_OUT) else line for line in lines]
+    return "\n".join(["set -euxo pipefail", *left_out])
 
 
 def main() -> int:
@@ -48,7 +40,7 @@ def main() -> int:
         clone = Path(folder) / "secret-rl"
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
         readme = (clone / "README.md").read_text(encoding="utf-8")
-        (clone / "quickstart.py").write_text(python(readme), encoding="utf-8")
+        (clone / "quickstart.py").write_text("\n".join(blocks(readme, "python")), encoding="utf-8")
         (clone / "readme.sh").write_text(script(readme), encoding="utf-8")
         newcomer = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         return subprocess.run(["bash", "readme.sh"], cwd=clone, env=newcomer, input=KEYS, text=True).returncode

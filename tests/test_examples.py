@@ -30,17 +30,7 @@ def fitted_once(monkeypatch, credit_models):
     fit = srl.Secret.fit
 
     def fit_or_load(secret, data, **options):
-        asked = repr(
-            (
-                secret.model_options,
-                secret.training_options,
-                secret.seed,
-                len(data),
-                data.steps,
-                float(data.returns.sum()),
-                options,
-            )
-        )
+        asked = repr((secret.model_options, secret.training_options, secret.seed, data.fingerprint, options))
         path = credit_models / f"{hashlib.sha256(asked.encode()).hexdigest()}.safetensors"
         if not path.exists():
             fit(secret, data, **options).save(path)
@@ -63,6 +53,19 @@ def run(name, monkeypatch, capsys, *arguments):
     return capsys.readouterr().out, names
 
 
+def watch(monkeypatch, module, name):
+    """The arguments, the options and the result of each call of a function."""
+    calls, real = [], getattr(module, name)
+
+    def watched(*arguments, **options):
+        result = real(*arguments, **options)
+        calls.append((arguments, options, result))
+        return result
+
+    monkeypatch.setattr(module, name, watched)
+    return calls
+
+
 def verdict_of(printed):
     *_, unshaped_line, credit_line, last = printed.strip().splitlines()
     told = r"verdict: \(too small to tell\) (credit helped|credit did not help), (\S+) against (\S+)"
@@ -77,14 +80,7 @@ def verdict_of(printed):
 
 @pytest.mark.parametrize(("name", "discount"), [("sb3_dqn", 0.9), ("sb3_ppo", 0.99)])
 def test_deep_agents_differ_in_credit_alone(name, discount, monkeypatch, capsys):
-    calls, train = [], srl.sb3.train
-
-    def watched(*arguments, **options):
-        trained = train(*arguments, **options)
-        calls.append((arguments, dict(options), trained))
-        return trained
-
-    monkeypatch.setattr(srl.sb3, "train", watched)
+    calls = watch(monkeypatch, srl.sb3, "train")
     credit, unshaped = verdict_of(run(name, monkeypatch, capsys, "--quick")[0])
 
     (plain_arguments, plain_options, plain), (credited_arguments, credited_options, credited) = calls
@@ -108,59 +104,31 @@ def test_deep_agents_differ_in_credit_alone(name, discount, monkeypatch, capsys)
 
 
 def test_own_loop_is_shaped_with_its_own_discount(monkeypatch, capsys):
-    made, shape = [], srl.PotentialShaping
-
-    def watched(*arguments, **options):
-        made.append(shape(*arguments, **options))
-        return made[-1]
-
-    monkeypatch.setattr(srl, "PotentialShaping", watched)
+    made = watch(monkeypatch, srl, "PotentialShaping")
     printed, names = run("plain_loop", monkeypatch, capsys, "--quick")
     verdict_of(printed)
-    assert [env.shaping_discount for env in made] == [names["DISCOUNT"]]
+    assert [env.shaping_discount for _, _, env in made] == [names["DISCOUNT"]]
 
 
-class Counted(gym.Wrapper):
-    """Keeps what the environment paid."""
-
-    paid = 0.0
-
-    def step(self, action):
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self.paid += reward
-        return observation, reward, terminated, truncated, info
-
-
-@pytest.fixture(scope="module")
-def loop():
-    return runpy.run_path(str(ROOT / "examples" / "plain_loop.py"))
-
-
-def test_own_loop_tells_unshaped_returns(loop):
-    rng = np.random.default_rng(0)
-    maze = Counted(gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=3))
-    potential = srl.TablePotential({state: float(rng.random()) for state in range(64)})
-    told = loop["learn"](srl.PotentialShaping(maze, potential, loop["DISCOUNT"]), episodes=30)
-    assert maze.paid != 0
-    assert told == pytest.approx(maze.paid / 30)
-
-
-def test_own_loop_learns(loop):
+def test_own_loop_learns_and_tells_unshaped_returns():
+    loop = runpy.run_path(str(ROOT / "examples" / "plain_loop.py"))
     maze = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=3)
     random_play = srl.collect(maze, 100, progress=False)
     assert loop["learn"](maze, episodes=300) > random_play.returns.mean() + 0.5
+    paid = []
+    counted = gym.wrappers.TransformReward(maze, lambda reward: paid.append(reward) or reward)
+    rng = np.random.default_rng(0)
+    potential = srl.TablePotential({state: float(rng.random()) for state in range(64)})
+    told = loop["learn"](srl.PotentialShaping(counted, potential, loop["DISCOUNT"]), episodes=30)
+    assert sum(paid) != 0
+    assert told == pytest.approx(sum(paid) / 30)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_are_short_and_listed(path):
-    source, readme = path.read_text(encoding="utf-8"), (ROOT / "examples/README.md").read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 60
-    assert f"python examples/{path.name} " in source and f"]({path.name})" in readme
-    assert f"python examples/{path.name}" in readme
-
-
-def test_links_lead_somewhere():
-    targets = re.findall(r"\]\(([^)]+)\)", (ROOT / "examples/README.md").read_text(encoding="utf-8"))
-    local = [target for target in targets if not target.startswith("http")]
-    assert {path.name for path in EXAMPLES} <= set(local)
-    assert [target for target in local if not (ROOT / "examples" / target).exists()] == []
+def test_examples_are_short_and_listed_and_links_lead_somewhere():
+    readme = (ROOT / "examples/README.md").read_text(encoding="utf-8")
+    for path in EXAMPLES:
+        source = path.read_text(encoding="utf-8")
+        assert len(source.splitlines()) <= 60 and f"python examples/{path.name} " in source, path.name
+        assert f"]({path.name})" in readme and f"python examples/{path.name}" in readme, path.name
+    links = re.findall(r"\]\((?!http)([^)]+)\)", readme)
+    assert [link for link in links if not (ROOT / "examples" / link).exists()] == []

@@ -4,11 +4,19 @@ import json
 import re
 from collections import Counter
 
-import pytest
-
 from documents import ROOT, blocks, commands, run_commands, run_python
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def result(name):
+    return json.loads((ROOT / f"paper/results/{name}.json").read_text())
+
+
+def cells_of(words):
+    """The cells of the README's table row that begins with some words, without them."""
+    line = next(line for line in README.splitlines() if line.startswith(f"| {words}"))
+    return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
 def test_python_blocks_run_in_order(tmp_path):
@@ -16,15 +24,10 @@ def test_python_blocks_run_in_order(tmp_path):
     printed = run_python(README, tmp_path)
     claimed = re.search(r"precision (\d\.\d+) and recall (\d\.\d+)", README)
     found = re.search(r"precision (\d\.\d+), recall (\d\.\d+)", printed)
-    assert claimed is not None
-    assert found is not None
     for stated, measured in zip(claimed.groups(), found.groups(), strict=True):
         assert float(measured) > float(stated) - 0.02, "the README promises more than it gives"
-
-
-def test_quickstart_is_short():
     lines = [line for line in blocks(README, "python")[0].splitlines() if line.strip()]
-    assert len(lines) <= 15
+    assert len(lines) <= 15, "the quickstart is short"
 
 
 def test_commands_run(tmp_path):
@@ -34,34 +37,26 @@ def test_commands_run(tmp_path):
     run_commands(README, tmp_path)
 
 
-@pytest.mark.parametrize("target", re.findall(r"^make ([a-z-]+)", README, re.MULTILINE))
-def test_make_targets_exist(target):
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def test_links_lead_somewhere():
-    targets = [t for t in re.findall(r"\]\(([^)]+)\)", README) if not t.startswith("http")]
-    assert targets
-    missing = [target for target in targets if not (ROOT / target).exists()]
-    assert missing == []
+def test_links_and_make_targets_exist():
+    targets, links = re.findall(r"^make ([a-z-]+)", README, re.MULTILINE), re.findall(r"\]\((?!http)([^)]+)\)", README)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    assert links and [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_results_are_those_of_the_runs():
-    runs = json.loads((ROOT / "paper/results/credit_quality.json").read_text())["runs"]
     rows = {"1T1P": "1 switch, 1 prize", "1T2P": "1 switch, 2 prizes", "2T2P": "2 switches", "3T1P": "3 switches"}
     for label, words in rows.items():
-        mine = [run for run in runs if run["label"] == label]
-        mean = {
-            name: sum(run["targets"]["same distribution"][name] for run in mine) / len(mine)
-            for name in ("precision", "recall")
-        }
-        line = next(line for line in README.splitlines() if line.startswith(f"| {words}"))
+        mine = [run for run in result("credit_quality")["runs"] if run["label"] == label]
+        found = [run["targets"]["same distribution"] for run in mine]
+        precision, recall = (sum(one[name] for one in found) / len(mine) for name in ("precision", "recall"))
         counted = sum(run["fit"]["verdict"] == "credit" for run in mine)
-        assert f"| {mean['precision']:.3f} (0.96) | {mean['recall']:.3f} (0.94) | {len(mine)} ({counted}) |" in line
+        expected = [f"{precision:.3f} (0.96)", f"{recall:.3f} (0.94)", f"{len(mine)} ({counted})"]
+        assert "|".join(expected) in "|".join(cells_of(words))
 
 
 def test_results_in_tasks_of_others_are_those_of_the_runs():
-    panels = json.loads((ROOT / "paper/results/beyond_triggers.json").read_text())["panels"]
+    panels = result("beyond_triggers")["panels"]
     rows = {
         "Taxi, passenger hidden": ("taxi_delivery", "taxi_delivery_signed", "taxi_own_rewards"),
         "MiniGrid Unlock, carried": ("unlock", "red_blue_doors"),
@@ -75,13 +70,13 @@ def test_results_in_tasks_of_others_are_those_of_the_runs():
     }
     assert sum(map(len, rows.values())) == len({panel["settings"]["task"] for panel in panels})
     for words, tasks in rows.items():
-        cells = next(line for line in README.splitlines() if line.startswith(f"| {words}")).split("|")
+        attention, verdicts, *_ = cells_of(words)
         runs = [[panel for panel in panels if panel["settings"]["task"] == task] for task in tasks]
         counts = Counter(run["fit"]["verdict"] for group in runs for run in group)
-        assert {verdict: int(n) for n, verdict in re.findall(r"(\d+) ([a-z ]+[a-z])", cells[3])} == counts
+        assert {verdict: int(n) for n, verdict in re.findall(r"(\d+) ([a-z ]+[a-z])", verdicts)} == counts
         if "quality" in runs[0][0]:
             means = [f"{sum(run['quality']['attention'] for run in g) / len(g):.3f}" for g in runs]
-            assert cells[2].strip().split("; ") == means
+            assert attention.split("; ") == means
 
 
 def test_transfer_results_are_those_of_the_runs():
@@ -93,26 +88,21 @@ def test_transfer_results_are_those_of_the_runs():
         "12x12, 3 switches": ("transfer_bigger", "12x12 3T1P"),
     }
     for words, (name, label) in panels.items():
-        record = json.loads((ROOT / f"paper/results/{name}.json").read_text())
-        [panel] = [panel for panel in record["panels"] if panel["label"] == label]
+        [panel] = [panel for panel in result(name)["panels"] if panel["label"] == label]
         conditions = panel["beside_none"]["conditions"]
         means = [conditions[c]["area"]["value"] for c in ("none", "paper", "value", "pending", "OnlineCredit")]
-        line = next(line for line in README.splitlines() if line.startswith(f"| {words}"))
-        stated = [float(cell.strip(" *")) for cell in line.split("|")[2:7]]
+        cells = cells_of(words)[:5]
+        stated = [float(cell.strip("*")) for cell in cells]
         assert stated == [round(mean, 2) + 0.0 for mean in means]
-        best = [cell for cell in line.split("|")[2:7] if "**" in cell]
-        assert {float(cell.strip(" *")) for cell in best} == {max(stated)}
+        assert {float(cell.strip("*")) for cell in cells if "**" in cell} == {max(stated)}
 
 
 def test_results_of_deep_agents_are_those_of_the_runs():
     columns = ("from scratch", "weight transfer", "paper", "value", "pending, adapted", "pending, adapted, learned")
     replayed = {0: "from scratch, rewarded replay", 3: "value, credited replay", 4: "pending, adapted, credited replay"}
-    record = json.loads((ROOT / "paper/results/deep_inverted.json").read_text())
     lines = README.split("| inverted controls |")[1].splitlines()[2:6]
-    for panel, (plain, credited) in zip(record["panels"], (lines[:2], lines[2:]), strict=True):
-        rows = panel["beside_first"]["conditions"]
-        cells = [cell.strip(" *") for cell in plain.split("|")[2:8]]
-        assert [float(cell) for cell in cells] == [round(rows[name]["area"]["value"], 2) for name in columns]
-        cells = [cell.strip(" *") for cell in credited.split("|")[2:8]]
-        for place, cell in enumerate(cells):
-            assert cell == (f"{rows[replayed[place]]['area']['value']:.2f}" if place in replayed else "")
+    cells = [[cell.strip(" *") for cell in line.split("|")[2:8]] for line in lines]
+    for panel, (plain, credited) in zip(result("deep_inverted")["panels"], (cells[:2], cells[2:]), strict=True):
+        areas = {name: row["area"]["value"] for name, row in panel["beside_first"]["conditions"].items()}
+        assert list(map(float, plain)) == [round(areas[name], 2) for name in columns]
+        assert credited == [f"{areas[replayed[i]]:.2f}" if i in replayed else "" for i in range(len(columns))]

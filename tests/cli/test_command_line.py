@@ -3,12 +3,16 @@
 import json
 import os
 import pty
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 import torch
@@ -29,6 +33,19 @@ QUICKLY = [
     "from secret_rl.cli import main; sys.exit(main())",
 ]  # fmt: skip
 FIT = ["--steps", "300", "--evaluate-every", "10", "--units", "16", "--batch-size", "32", "--device", "cpu"]
+
+
+def started(*words):
+    """The command as a process of its own, which a real signal can reach."""
+    return subprocess.Popen(
+        [*QUICKLY, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ALIKE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    )  # fmt: skip
+
+
+def wait_until(true, running):
+    while running.poll() is None and not true():
+        time.sleep(0.02)
 
 
 def test_version_and_help(capsys):
@@ -101,9 +118,7 @@ def plug_in(tmp_path, monkeypatch):
 
 
 def test_a_plug_in_adds_a_command_with_one_file(plug_in, capsys):
-    with pytest.warns(
-        UserWarning, match="secret_rl.commands: 'broken' cannot be loaded from no_such_module: No module"
-    ):
+    with pytest.warns(UserWarning, match="commands: 'broken' cannot be loaded from no_such_module: No module"):
         known = commands()
     assert "shout" in known and "demo" in known and "broken" not in known
     for words in (["--help"], ["shout", "--help"]):
@@ -117,49 +132,40 @@ def test_a_plug_in_adds_a_command_with_one_file(plug_in, capsys):
     assert "shout" in capsys.readouterr().out
 
 
+def assert_stopped(running, number, code, last):
+    """A signal ends the command with an exit code, the last word, and no traceback."""
+    running.send_signal(number)
+    _, error = running.communicate(timeout=60)  # on a busy machine
+    assert (running.returncode, error.splitlines()[-1:], "Traceback" in error) == (code, last, False), error
+
+
 @pytest.mark.slow
 def test_a_fit_that_ctrl_c_interrupts_goes_on_to_the_same_model(here):
-    """A real process, a real signal."""
-    command = [*QUICKLY, "fit", "mazes", *FIT, "--out"]
+    command = ["fit", "mazes", *FIT, "--out"]
     state = Path("new.safetensors.partial/state.json")
-    with subprocess.Popen(
-        [*command, "new.safetensors"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ALIKE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
-    ) as running:  # fmt: skip
-        while running.poll() is None and not state.is_file():
-            time.sleep(0.02)
-        running.send_signal(signal.SIGINT)
-        _, error = running.communicate()
-    assert running.returncode == 130
-    assert error.splitlines()[-1] == "interrupted: the same command goes on where this one stopped"
-    assert "Traceback" not in error
+    running = started(*command, "new.safetensors")
+    wait_until(state.is_file, running)
+    assert_stopped(running, signal.SIGINT, 130, ["interrupted: the same command goes on where this one stopped"])
     assert state.is_file() and not Path("new.safetensors").exists()
     assert not json.loads(Path("new.run/run.json").read_text())["finished"]
 
-    again = [*command, "new.safetensors", "--json"]
-    resumed = subprocess.run(again, capture_output=True, text=True, check=True, env=ALIKE)
-    subprocess.run([*command, "whole.safetensors"], check=True, env=ALIKE)
+    shown, _ = started(*command, "new.safetensors", "--json").communicate()
+    assert started(*command, "whole.safetensors").communicate() and not state.parent.exists()
     one, other = (srl.Secret.load(f"{name}.safetensors", device="cpu") for name in ("new", "whole"))
     for name, tensor in other.model.state_dict().items():
         assert torch.equal(one.model.state_dict()[name], tensor), name
-    assert {**json.loads(resumed.stdout), "seconds": 0} == {**other.report.to_json(), "seconds": 0}
-    assert not state.parent.exists()
+    assert {**json.loads(shown), "seconds": 0} == {**other.report.to_json(), "seconds": 0}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sigterm_cleans_up_as_ctrl_c_does(tmp_path, workers):
-    words = ["collect", "CartPole-v1", "--episodes", "9999999", "--out", tmp_path / "data", "--workers", str(workers)]
-    running = subprocess.Popen([*QUICKLY, *words], stderr=subprocess.PIPE, text=True)
-    while running.poll() is None and not list(tmp_path.glob("data.partial/*")):
-        time.sleep(0.02)
+    many = ["--episodes", "9999999", "--workers", str(workers)]
+    running = started("collect", "CartPole-v1", "--out", tmp_path / "data", *many)
+    wait_until(lambda: list(tmp_path.glob("data.partial/*")), running)
     time.sleep(0.5)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-    running.send_signal(signal.SIGTERM)
-    _, error = running.communicate(timeout=20)
-    assert running.returncode == 143
-    assert error.splitlines()[-1] == "terminated: the same command goes on where this one stopped"
-    assert "Traceback" not in error
+    assert_stopped(running, signal.SIGTERM, 143, ["terminated: the same command goes on where this one stopped"])
     assert list(tmp_path.iterdir()) == [], "nothing was committed yet"
     assert len(children) >= (workers if workers > 1 else 0)
     limit = time.monotonic() + 5
@@ -169,14 +175,17 @@ def test_sigterm_cleans_up_as_ctrl_c_does(tmp_path, workers):
 
 
 @pytest.mark.slow
-def test_a_server_that_is_terminated_says_so(here):
-    words = ["explore", "m.safetensors", "mazes", "--out", "page.html", "--no-replay", "--serve", "--device", "cpu"]
-    running = subprocess.Popen([*QUICKLY, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert any(line.startswith("serving") for line in running.stdout)
-    time.sleep(0.2)
-    running.send_signal(signal.SIGTERM)
-    _, error = running.communicate(timeout=20)
-    assert (running.returncode, error.splitlines()[-1]) == (143, "terminated")
+@pytest.mark.parametrize(("number", "code", "last"), [(signal.SIGINT, 0, []), (signal.SIGTERM, 143, ["terminated"])])
+def test_the_explorer_is_served_on_this_machine_until_stopped(here, number, code, last):
+    running = started("explore", "m.safetensors", "mazes", "--out", "page.html", "--no-replay", "--serve")
+    line = next(line for line in running.stdout if line.startswith("serving"))
+    address = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
+    with urlopen(address[0]) as answer:
+        assert answer.read() == Path("page.html").read_bytes()
+    with socket.socket() as other:  # no other address of this machine answers
+        other.settimeout(1)
+        assert other.connect_ex(("127.0.0.2", int(address[1]))) != 0
+    assert_stopped(running, number, code, last)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -234,30 +243,38 @@ def test_bash_completes_commands_options_and_files(here, capsys):
         "secret-rl info targ": "secret-rl info target/",
         "secret-rl fit mazes --out m.safe": "secret-rl fit mazes --out m.safetensors ",
     }.items():
-        assert typed_in_bash(typed) == completed
+        with in_terminal("bash", "--norc", "-i", PS1="ready> ", TERM="dumb", INPUTRC=os.devnull) as (_, write, read):
+            read(b"ready> ")
+            write(b"source completion.bash\n")
+            read(b"ready> ")
+            write(f"{typed}\t#end".encode())
+            assert read(b"#end").decode().replace("\a", "").split("#end")[0] == completed
 
 
-def typed_in_bash(words):
-    """The line that bash shows after Tab; it is not run."""
+@contextmanager
+def in_terminal(*command, **environment):
+    """A program in a terminal, with functions that type and that read until something is shown or all is over."""
     main_end, child_end = pty.openpty()
-    environment = {**os.environ, "PS1": "ready> ", "TERM": "dumb", "INPUTRC": os.devnull}
-    with subprocess.Popen(
-        ["bash", "--norc", "-i"], stdin=child_end, stdout=child_end, stderr=child_end, env=environment,
-        start_new_session=True,
-    ) as bash:  # fmt: skip
+    how = {"env": {**os.environ, **environment}, "start_new_session": True}
+    with subprocess.Popen(command, stdin=child_end, stdout=child_end, stderr=child_end, **how) as child:
         os.close(child_end)
-        read_until(main_end, b"ready> ")
-        os.write(main_end, b"source completion.bash\n")
-        read_until(main_end, b"ready> ")
-        os.write(main_end, f"{words}\t#end".encode())
-        shown = read_until(main_end, b"#end")
-        bash.kill()
+
+        def read(wanted=None):
+            shown = b""
+            with suppress(OSError):  # the terminal closes with its last user
+                while wanted is None or wanted not in shown:
+                    shown += os.read(main_end, 4096)
+            return shown
+
+        yield child, lambda words: os.write(main_end, words), read
+        child.kill()
     os.close(main_end)
-    return shown.decode().replace("\a", "").split("#end")[0]
 
 
-def read_until(descriptor, wanted):
-    shown = b""
-    while wanted not in shown:
-        shown += os.read(descriptor, 4096)
-    return shown
+@pytest.mark.slow
+def test_play_in_a_terminal_reads_arrow_keys():
+    with in_terminal(COMMAND, "play", "--seed", "3") as (child, write, read):
+        shown = read(b"q quit")
+        write(b"\x1b[A\x1b[Dq")
+        shown += read()
+        assert (child.wait(20), shown.count(b"\x1b[2J")) == (0, 3)

@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import pty
 import re
 import shutil
 import subprocess
@@ -24,6 +22,7 @@ from secret_rl.cli.command import commands
 from secret_rl.cli.learning import verdict
 from secret_rl.credit import ModelOptions, TrainingOptions
 from secret_rl.evaluation import LearningCurves
+from secret_rl.report.explorer.build import unpack
 from secret_rl.shaping import NotCreditWarning
 
 COMMAND = Path(sys.executable).parent / "secret-rl"
@@ -121,9 +120,8 @@ def test_fit_attribute_and_quality_are_the_library_calls(here, capsys):
     written, table = pandas.read_csv("a.csv"), ours.to_pandas(0.1)
     assert list(written.columns) == list(table.columns) and len(written) == len(table) > 0
     near = ["--tolerance", "3", "--events", "any", "--reward-tolerance", "1"]
-    judged = srl.credit_quality(
-        expected.attribute(data, rewards="positive", tolerance=1), data, tolerance=3, events="any"
-    )
+    credit = expected.attribute(data, rewards="positive", tolerance=1)
+    judged = srl.credit_quality(credit, data, tolerance=3, events="any")
     assert answer_of(capsys, "quality", *given, *near) == judged.to_json()
     record = json.loads(Path("new.run/run.json").read_text())
     assert record["fit"] == report and record["settings"]["units"] == 16 and record["data"]["episodes"] == 200
@@ -162,21 +160,34 @@ def test_other_readouts_and_a_model_that_is_doubted(here, capsys):
     np.testing.assert_array_equal(srl.Attributions.load("new.safetensors").weights, expected.weights)
 
 
+def test_explore_says_what_it_shows_and_refuses_what_is_not_there(here, capsys):
+    page = ["explore", "m.safetensors", "mazes", "--no-replay", *CPU]
+    assert main([*page, "--trajectories", "5000", "--title", "Mine"]) == 0
+    printed = capsys.readouterr().out
+    assert "200 trajectories" in printed and "at most 200" in printed
+    assert unpack(Path("explorer.html").read_text(encoding="utf-8"))["title"] == "Mine"
+    for wrong, code, message in (
+        (["--episodes", "3", "777"], 1, "episode 777 was asked for"),
+        (["--port", "70000"], 2, "port must be from 0 to 65535"),
+        (["--potential", "none.json"], 1, "none.json"),
+    ):
+        assert main([*page, *wrong]) == code
+        assert message in capsys.readouterr().err
+
+
 def test_potential_is_the_library_call(here, capsys):
     secret, data = srl.Secret.load("m.safetensors", device="cpu"), srl.Trajectories.load("target")
     credit = secret.attribute(data)
     model = ["--model", "m.safetensors", *CPU]
-    for words, expected in [
-        (model, srl.estimate_potential(data, credit, "pending")),
-        (["--kind", "mixed", *model], srl.estimate_potential(data, credit, "mixed")),
-        (
-            ["--kind", "value", "--delay-discount", "0.9"],
-            srl.estimate_potential(data, kind="value", delay_discount=0.9),
-        ),
-        (["--adapt", "12", *model], srl.estimate_potential(data, srl.adapt(secret, data, steps=12).attribute(data))),
+    adapted = srl.adapt(secret, data, steps=12).attribute(data)
+    for words, how in [
+        (model, {"attributions": credit}),
+        (["--kind", "mixed", *model], {"attributions": credit, "kind": "mixed"}),
+        (["--kind", "value", "--delay-discount", "0.9"], {"kind": "value", "delay_discount": 0.9}),
+        (["--adapt", "12", *model], {"attributions": adapted}),
     ]:
         assert main(["potential", "target", "--out", "p.json", *words]) == 0
-        assert srl.TablePotential.load("p.json").values == expected.values
+        assert srl.TablePotential.load("p.json").values == srl.estimate_potential(data, **how).values
     assert main(["potential", "target", "--out", "x.json"]) == 2
     assert "needs a credit model: give --model" in capsys.readouterr().err
     assert not Path("x.json").exists()
@@ -290,34 +301,16 @@ def test_play_from_a_pipe_follows_the_env(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_play_in_a_terminal_reads_arrow_keys():
-    main_end, child_end = pty.openpty()
-    play = [COMMAND, "play", "--seed", "3"]
-    with subprocess.Popen(play, stdin=child_end, stdout=child_end, stderr=child_end) as child:
-        os.close(child_end)
-        shown = b""
-        while b"q quit" not in shown:
-            shown += os.read(main_end, 4096)
-        os.write(main_end, b"\x1b[A\x1b[Dq")
-        try:
-            while chunk := os.read(main_end, 4096):
-                shown += chunk
-        except OSError:  # the terminal closes with its last user
-            pass
-    os.close(main_end)
-    assert (child.returncode, shown.count(b"\x1b[2J")) == (0, 3)
-
-
-@pytest.mark.slow
 def test_paper_is_run_from_a_clone(tmp_path):
-    done = subprocess.run([COMMAND, "paper", "maze"], cwd=tmp_path, capture_output=True, text=True)
+    def paper(*words):
+        return subprocess.run([COMMAND, "paper", *words], cwd=tmp_path, capture_output=True, text=True)
+
+    done = paper("maze")
     assert (done.returncode, "root of a clone" in done.stderr) == (1, True)
     shutil.copytree(ROOT / "paper", tmp_path / "paper", ignore=shutil.ignore_patterns("results"))
-    done = subprocess.run([COMMAND, "paper", "nothing"], cwd=tmp_path, capture_output=True, text=True)
+    done = paper("nothing")
     assert done.returncode == 2
     assert "no such result: nothing; choose from maze, credit_quality" in done.stderr
-    drawn = subprocess.run(
-        [COMMAND, "paper", "maze", "--json", "--quiet"], cwd=tmp_path, capture_output=True, check=True
-    )
+    drawn = paper("maze", "--json", "--quiet")
     assert [Path(file).name for file in json.loads(drawn.stdout)["files"]] == ["maze.png", "maze.svg"]
-    assert drawn.stderr == b""
+    assert (drawn.returncode, drawn.stderr) == (0, "")

@@ -14,23 +14,14 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 from tests.sealing import assert_tampering_is_refused
 
-from secret_rl.evaluation import (
-    LearningCurves,
-    area_under_curve,
-    episodes_to_threshold,
-    final_performance,
-    median_time,
-    share_reached,
-    smooth,
-)
+from secret_rl.evaluation import LearningCurves, area_under_curve, final_performance, median_time, share_reached, smooth
+from secret_rl.evaluation import episodes_to_threshold as time_to
 from secret_rl.files import FileFormatError
 
 SHAPE = (2, 3, 4)
 LEVELS = st.sampled_from([-1.0, 0.0, 0.25, 0.5, 1.0])  # exact in binary: no rounding in slow loops
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 12))
-RETURNS_AND_WINDOW = SHAPES.flatmap(
-    lambda s: st.tuples(arrays(np.float64, s, elements=LEVELS), st.integers(1, s[-1])),
-)
+RETURNS_AND_WINDOW = SHAPES.flatmap(lambda s: st.tuples(arrays(np.float64, s, elements=LEVELS), st.integers(1, s[-1])))
 
 
 def numbers(seed=0, dtype=np.float64):
@@ -65,10 +56,7 @@ def test_what_was_put_in_comes_out():
     assert LearningCurves({"a": numbers(dtype=np.float32)})["a"].dtype == np.float32
     with pytest.raises(KeyError, match="no condition 'value': these curves are of 'none', 'pending, n=100'"):
         curves["value"]
-
-
-def test_runs_may_be_curves_of_single_agents():
-    values = numbers()
+    values = numbers()  # runs may be curves of single agents
     tabular = [[SimpleNamespace(returns=run, lengths=run) for run in maze] for maze in values]
     np.testing.assert_array_equal(LearningCurves({"a": tabular})["a"], values)
     tests = np.stack([values, values + 2], -1)  # (mazes, seeds, evaluations, episodes)
@@ -86,46 +74,6 @@ def test_nothing_can_be_changed_afterwards():
             array[0] = 1
     with pytest.raises(AttributeError):
         curves.returns = {}
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"returns": {}}, "no condition: pass returns="),
-        ({"returns": {"": numbers()}}, "a condition needs a printable name, got ''"),
-        ({"returns": {"a\nb": numbers()}}, "a condition needs a printable name"),
-        ({"returns": {3: numbers()}}, "a condition needs a printable name, got 3"),
-        ({"returns": {"a": numbers(), "b": numbers()[:, :2]}}, r"'b' has .* \(2, 2, 4\) but 'a' \(2, 3, 4\): .* same"),
-        ({"optimal": [1.0, 2.0, 3.0]}, r"optimal has shape \(3,\), expected one number or one for each of 2 mazes"),
-        ({"optimal": np.nan}, "optimal must be finite"),
-        ({"collected": {"c": 1}}, r"collected of \['c'\], but the conditions are \('a', 'b'\)"),
-        ({"collected": {"a": -1}}, "collected of 'a' must be whole numbers of at least 0, got -1"),
-        ({"collected": {"a": 0.5}}, "collected of 'a' must be whole numbers of at least 0, got 0.5"),
-    ],
-)
-def test_bad_curves_are_refused(how, message):
-    with pytest.raises(ValueError, match=message):
-        LearningCurves(**{"returns": {"a": numbers(), "b": numbers()}, **how})
-
-
-@pytest.mark.parametrize(
-    ("returns", "message"),
-    [
-        (np.zeros((3, 4)), r"have shape \(3, 4\), expected \(mazes, seeds, episodes\)"),
-        (np.zeros((3, 0, 4)), r"have shape \(3, 0, 4\), expected .* at least one of each"),
-        ([], r"have shape \(0,\)"),
-        ([[[1.0, 2.0], [1.0]]], "every run must have the same number of episodes"),
-        ([[["a"]]], "are of type <U1, expected real numbers"),
-        (np.ones((1, 1, 2), bool), "are of type bool"),
-        ([[[0.0, 1.0]], [[2.0, np.nan]]], "hold nan at maze 1, seed 0, episode 1: repeat or leave out"),
-        ([[[0.0, -np.inf]]], "hold -inf at maze 0, seed 0, episode 1"),
-    ],
-)
-def test_bad_returns_are_refused(returns, message):
-    with pytest.raises(ValueError, match=f"returns {message}|returns are no array: {message}"):
-        area_under_curve(returns)
-    with pytest.raises(ValueError, match=f"returns of 'a' {message}|returns of 'a' are no array: {message}"):
-        LearningCurves({"a": returns})
 
 
 # Files
@@ -208,24 +156,24 @@ def slow_episodes_to_threshold(returns, thresholds, window):
 def test_episodes_to_threshold_equal_a_slow_loop_and_grow_with_the_threshold(case, one, other):
     returns, window = case
     low, high = sorted([one, other])
-    sooner, later = (episodes_to_threshold(returns, level, window=window) for level in (low, high))
+    sooner, later = (time_to(returns, level, window=window) for level in (low, high))
     np.testing.assert_array_equal(sooner, slow_episodes_to_threshold(returns, [low] * len(returns), window))
     assert (sooner <= later).all() and share_reached(sooner) >= share_reached(later)
     each = np.linspace(-1.03, 1.03, len(returns))  # another threshold for each maze
-    per_maze = episodes_to_threshold(returns, each, window=window)
+    per_maze = time_to(returns, each, window=window)
     np.testing.assert_array_equal(per_maze, slow_episodes_to_threshold(returns, each, window))
 
 
 @given(RETURNS_AND_WINDOW, LEVELS, st.sampled_from([0.5, 2.0, 64.0]), st.sampled_from([-4.0, 0.5]))
 def test_episodes_to_threshold_do_not_depend_on_units(case, threshold, scale, shift):
     returns, window = case
-    plain = episodes_to_threshold(returns, threshold, window=window)
-    moved = episodes_to_threshold(returns * scale + shift, threshold * scale + shift, window=window)
+    plain = time_to(returns, threshold, window=window)
+    moved = time_to(returns * scale + shift, threshold * scale + shift, window=window)
     np.testing.assert_array_equal(plain, moved)
-    of_best = episodes_to_threshold(returns, fraction=0.5, optimal=np.full(len(returns), 1.0), window=window)
-    scaled = episodes_to_threshold(returns * scale, fraction=0.5, optimal=scale, window=window)
+    of_best = time_to(returns, fraction=0.5, optimal=np.full(len(returns), 1.0), window=window)
+    scaled = time_to(returns * scale, fraction=0.5, optimal=scale, window=window)
     np.testing.assert_array_equal(of_best, scaled)
-    np.testing.assert_array_equal(of_best, episodes_to_threshold(returns, 0.5, window=window))
+    np.testing.assert_array_equal(of_best, time_to(returns, 0.5, window=window))
 
 
 @given(SHAPES.flatmap(lambda s: st.tuples(*[arrays(np.float64, s, elements=st.floats(-9, 9))] * 2)), st.floats(-5, 5))
@@ -242,8 +190,8 @@ def test_measures_worked_by_hand():
     returns = np.array([[[0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.5]]])
     assert area_under_curve(returns) == [[0.35]]
     assert [final_performance(returns, share)[0, 0] for share in (0.1, 0.2, 0.01)] == [0.5, 0.75, 0.5]
-    assert [episodes_to_threshold(returns, 1.0, window=w)[0, 0] for w in (1, 2, 3)] == [3, 4, np.inf]
-    assert episodes_to_threshold(returns, 0.0, window=4) == [[4.0]]  # never before a whole window
+    assert [time_to(returns, 1.0, window=w)[0, 0] for w in (1, 2, 3)] == [3, 4, np.inf]
+    assert time_to(returns, 0.0, window=4) == [[4.0]]  # never before a whole window
     never = np.inf
     assert (share_reached([[3, never], [never, 5]]), share_reached([[never]]), share_reached([[1.0]])) == (0.5, 0, 1)
     assert (median_time([[3, 9], [never, 5]]), median_time([[3, never, 5]])) == (7, 5)
@@ -254,38 +202,70 @@ def test_rounding_does_not_hide_an_optimal_run():
     best = 0.99 ** np.arange(1, 60)
     returns = np.broadcast_to(best[:, None, None], (59, 1, 120)).astype(np.float32)
     for window in (1, 7, 50):
-        reached = episodes_to_threshold(returns, fraction=1.0, optimal=best, window=window)
+        reached = time_to(returns, fraction=1.0, optimal=best, window=window)
         np.testing.assert_array_equal(reached, window)
-    assert np.isinf(episodes_to_threshold(returns * np.float32(0.9999), fraction=1.0, optimal=best, window=7)).all()
+    assert np.isinf(time_to(returns * np.float32(0.9999), fraction=1.0, optimal=best, window=7)).all()
     many = np.full((1, 1, 1_000_000), 0.1, np.float32)  # summed in float64
     assert area_under_curve(many)[0, 0] == pytest.approx(float(np.float32(0.1)), rel=1e-12)
     assert smooth(many, 500_000)[0, 0, -1] == pytest.approx(float(np.float32(0.1)), rel=1e-9)
 
 
+# Refusals
+
+
+def curves_of(**how):
+    return LearningCurves(**{"returns": {"a": numbers(), "b": numbers()}, **how})
+
+
+def reached(window=1, **how):
+    return time_to(np.zeros((2, 3, 5)), window=window, **how)
+
+
+def measured(returns):
+    """A measure of an array refuses what curves of it refuse."""
+    with pytest.raises(ValueError, match=r"returns (have|hold|are) "):
+        area_under_curve(returns)
+    LearningCurves({"a": returns})
+
+
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("ask", "how", "message"),
     [
-        ({}, "a threshold is needed: pass threshold=..., or fraction=... with optimal=..."),
-        ({"threshold": 1.0, "fraction": 0.5, "optimal": 1.0}, "both threshold=1.0 and fraction=0.5 are set"),
-        ({"fraction": 0.5}, "fraction=0.5 of what. Pass optimal="),
-        ({"fraction": 1.5, "optimal": 1.0}, r"fraction must lie in \(0, 1\], got 1.5"),
-        ({"fraction": 0.0, "optimal": 1.0}, r"fraction must lie in \(0, 1\], got 0.0"),
-        ({"fraction": 0.9, "optimal": [1.0, 0.0]}, "optimal return 0 of maze 1 is not positive"),
-        ({"fraction": 0.9, "optimal": [1.0] * 3}, r"optimal has shape \(3,\), expected one number or one for each of"),
-        ({"threshold": np.nan}, "threshold must be finite, got nan"),
-        ({"threshold": 1.0, "window": 0}, r"window must lie in \[1, 5\], the number of episodes, got 0"),
-        ({"threshold": 1.0, "window": 6}, r"window must lie in \[1, 5\]"),
+        (curves_of, {"returns": {}}, "no condition: pass returns="),
+        (curves_of, {"returns": {"": numbers()}}, "a condition needs a printable name, got ''"),
+        (curves_of, {"returns": {"a\nb": numbers()}}, "a condition needs a printable name"),
+        (curves_of, {"returns": {3: numbers()}}, "a condition needs a printable name, got 3"),
+        (curves_of, {"returns": {"a": numbers(), "b": numbers()[:, :2]}}, r"'b' has .*\(2, 2, 4\) but 'a' \(2, 3, 4\)"),
+        (curves_of, {"optimal": [1.0] * 3}, r"optimal has shape \(3,\), expected one number or one for each of 2 maz"),
+        (curves_of, {"optimal": np.nan}, "optimal must be finite"),
+        (curves_of, {"collected": {"c": 1}}, r"collected of \['c'\], but the conditions are \('a', 'b'\)"),
+        (curves_of, {"collected": {"a": -1}}, "collected of 'a' must be whole numbers of at least 0, got -1"),
+        (curves_of, {"collected": {"a": 0.5}}, "collected of 'a' must be whole numbers of at least 0, got 0.5"),
+        (measured, {"returns": np.zeros((3, 4))}, r"of 'a' have shape \(3, 4\), expected \(mazes, seeds, episodes\)"),
+        (measured, {"returns": np.zeros((3, 0, 4))}, r"have shape \(3, 0, 4\), expected .* at least one of each"),
+        (measured, {"returns": []}, r"have shape \(0,\)"),
+        (measured, {"returns": [[[1.0, 2.0], [1.0]]]}, "are no array: every run must have the same number of episodes"),
+        (measured, {"returns": [[["a"]]]}, "are of type <U1, expected real numbers"),
+        (measured, {"returns": np.ones((1, 1, 2), bool)}, "are of type bool"),
+        (measured, {"returns": [[[0.0, 1.0]], [[2.0, np.nan]]]}, "hold nan at maze 1, seed 0, episode 1: repeat or "),
+        (measured, {"returns": [[[0.0, -np.inf]]]}, "hold -inf at maze 0, seed 0, episode 1"),
+        (reached, {}, "a threshold is needed: pass threshold=..., or fraction=... with optimal=..."),
+        (reached, {"threshold": 1.0, "fraction": 0.5, "optimal": 1.0}, "both threshold=1.0 and fraction=0.5 are set"),
+        (reached, {"fraction": 0.5}, "fraction=0.5 of what. Pass optimal="),
+        (reached, {"fraction": 1.5, "optimal": 1.0}, r"fraction must lie in \(0, 1\], got 1.5"),
+        (reached, {"fraction": 0.0, "optimal": 1.0}, r"fraction must lie in \(0, 1\], got 0.0"),
+        (reached, {"fraction": 0.9, "optimal": [1.0, 0.0]}, "optimal return 0 of maze 1 is not positive"),
+        (reached, {"fraction": 0.9, "optimal": [1.0] * 3}, r"optimal has shape \(3,\), expected one number or one for"),
+        (reached, {"threshold": np.nan}, "threshold must be finite, got nan"),
+        (reached, {"threshold": 1.0, "window": 0}, r"window must lie in \[1, 5\], the number of episodes, got 0"),
+        (reached, {"threshold": 1.0, "window": 6}, r"window must lie in \[1, 5\]"),
+        *(
+            (final_performance, {"returns": numbers(), "share": s}, r"share must lie in \(0, 1\]")
+            for s in (0, 1.1, -0.5)
+        ),
+        *((median_time, {"times": times}, "at least one is needed, and none may be NaN") for times in ([], [np.nan])),
     ],
 )
-def test_bad_thresholds_are_refused(how, message):
+def test_bad_curves_returns_and_questions_are_refused(ask, how, message):
     with pytest.raises(ValueError, match=message):
-        episodes_to_threshold(np.zeros((2, 3, 5)), **{"window": 1, **how})
-
-
-def test_bad_shares_and_times_are_refused():
-    for share in (0, 1.1, -0.5):
-        with pytest.raises(ValueError, match=r"share must lie in \(0, 1\]"):
-            final_performance(np.zeros((1, 1, 5)), share)
-    for times in ([], [np.nan]):
-        with pytest.raises(ValueError, match="at least one is needed, and none may be NaN"):
-            median_time(times)
+        ask(**how)

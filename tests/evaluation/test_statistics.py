@@ -7,18 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from secret_rl.evaluation import (
-    Bootstrap,
-    Estimate,
-    aggregate,
-    difference,
-    interquartile_mean,
-    mean,
-    probability_of_improvement,
-    ratio,
-    smooth,
-    statistics,
-)
+from secret_rl.evaluation import Bootstrap, Estimate, aggregate, difference, interquartile_mean, mean, ratio, statistics
+from secret_rl.evaluation import probability_of_improvement as improvement
 
 SCHEMES = ["both", "mazes", "seeds"]
 QUICK = Bootstrap(draws=200)
@@ -36,6 +26,10 @@ def width(estimate):
     return estimate.high - estimate.low
 
 
+def ends(estimate):
+    return estimate.value, estimate.low, estimate.high
+
+
 def all_counts(bootstrap, mazes, seeds):
     return np.concatenate(list(bootstrap.counts(mazes, seeds)))
 
@@ -43,31 +37,29 @@ def all_counts(bootstrap, mazes, seeds):
 # Estimates
 
 
-@given(arrays(np.float64, st.tuples(st.integers(2, 7), st.integers(1, 7)), elements=st.floats(-5, 5)))
-def test_the_interquartile_mean_is_scipys(values):
-    assert interquartile_mean(values, QUICK).value == pytest.approx(stats.trim_mean(values, 0.25, axis=None), abs=1e-9)
-
-
 @given(RUNS, st.sampled_from(SCHEMES), st.integers(0, 1000))
-def test_every_draw_is_what_a_slow_loop_makes_of_it(values, scheme, seed):
+def test_the_estimate_and_every_draw_are_what_scipy_and_a_slow_loop_make_of_them(values, scheme, seed):
     bootstrap = Bootstrap(scheme, draws=5, seed=seed)
-    _, averages = statistics.draw(statistics.means, values[..., None], bootstrap)
-    _, trimmed = statistics.draw(statistics.trimmed_means, values[..., None], bootstrap)
-    for number, counts in enumerate(all_counts(bootstrap, *values.shape)):
-        drawn = np.repeat(values.ravel(), counts.astype(int))
-        assert averages[number, 0] == pytest.approx(drawn.mean(), abs=1e-9)
-        assert trimmed[number, 0] == pytest.approx(stats.trim_mean(drawn, 0.25), abs=1e-9)
+    drawn = [np.repeat(values.ravel(), counts.astype(int)) for counts in all_counts(bootstrap, *values.shape)]
+    for ours, public, slow in (
+        (statistics.means, mean, np.mean),
+        (statistics.trimmed_means, interquartile_mean, lambda x: stats.trim_mean(x, 0.25, axis=None)),
+    ):
+        _, draws = statistics.draw(ours, values[..., None], bootstrap)
+        np.testing.assert_allclose(draws[:, 0], [slow(one) for one in drawn], atol=1e-9)
+        for part in (values, values[:, :1]):
+            assert public(part, QUICK).value == pytest.approx(slow(part), abs=1e-9)
 
 
 @given(PAIRS)
 def test_the_probability_of_improvement_is_that_of_a_slow_loop(pair):
     mine, theirs = pair
     points = sum(1.0 if a > b else 0.5 if a == b else 0.0 for a, b in zip(mine.flat, theirs.flat, strict=True))
-    forth, back = probability_of_improvement(mine, theirs, QUICK), probability_of_improvement(theirs, mine, QUICK)
+    forth, back = improvement(mine, theirs, QUICK), improvement(theirs, mine, QUICK)
     assert forth.value == pytest.approx(points / mine.size)
     assert 0 <= forth.low <= forth.value + 1e-12 and forth.value <= forth.high + 1e-12 <= 1 + 1e-9
     # Turned around, everything is turned around: ties are worth one half to both.
-    assert (back.value, back.low, back.high) == pytest.approx((1 - forth.value, 1 - forth.high, 1 - forth.low))
+    assert ends(back) == pytest.approx((1 - forth.value, 1 - forth.high, 1 - forth.low))
 
 
 # Draws
@@ -76,12 +68,11 @@ def test_the_probability_of_improvement_is_that_of_a_slow_loop(pair):
 @given(UNITS, st.integers(0, 1000))
 def test_draws_take_what_they_say(units, seed):
     mazes, seeds = units
-    shape = (50, mazes, seeds)
-    whole = all_counts(Bootstrap("mazes", draws=50, seed=seed), mazes, seeds).reshape(shape)
+    both, whole, strata = (
+        all_counts(Bootstrap(scheme, draws=50, seed=seed), *units).reshape(50, *units) for scheme in SCHEMES
+    )
     assert (whole == whole[..., :1]).all() and (whole[..., 0].sum(1) == mazes).all()
-    strata = all_counts(Bootstrap("seeds", draws=50, seed=seed), mazes, seeds).reshape(shape)
     assert (strata.sum(2) == seeds).all()
-    both = all_counts(Bootstrap("both", draws=50, seed=seed), mazes, seeds).reshape(shape)
     assert (both.sum((1, 2)) == mazes * seeds).all() and (both.sum(2) % seeds == 0).all()
     np.testing.assert_array_equal(both.sum(2), whole.sum(2))  # the same mazes, their seeds drawn too
     assert not (both == both[..., :1]).all()
@@ -100,19 +91,14 @@ def test_the_spread_of_draws_is_that_of_theory(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_blocks_make_no_difference(scheme, monkeypatch):
+def test_the_seed_alone_decides_the_draws_and_blocks_make_no_difference(scheme, monkeypatch):
     bootstrap = Bootstrap(scheme, draws=101)
     at_once = all_counts(bootstrap, 5, 3)
+    assert (at_once != all_counts(Bootstrap(scheme, draws=101, seed=4), 5, 3)).any()
     monkeypatch.setattr(statistics, "_BYTES_AT_A_TIME", 8 * 15 * 7)
     blocks = list(bootstrap.counts(5, 3))
     assert [len(block) for block in blocks] == [7] * 14 + [3]  # which bounds memory
     np.testing.assert_array_equal(np.concatenate(blocks), at_once)
-
-
-def test_the_seed_decides_the_draws():
-    values = runs(0)
-    assert mean(values, Bootstrap(seed=3)) == mean(values, Bootstrap(seed=3))
-    assert mean(values, Bootstrap(seed=3)) != mean(values, Bootstrap(seed=4))
 
 
 # Intervals
@@ -126,10 +112,10 @@ def assert_scipys(ours, data, statistic, **how):
     assert (ours.low, ours.high) == pytest.approx((low, high), abs=0.04 * width(ours))
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [(mean, np.mean), (interquartile_mean, lambda x, axis: stats.trim_mean(x, 0.25, axis=axis))],
-)
+TRIMMED = lambda x, axis: stats.trim_mean(x, 0.25, axis=axis)  # noqa: E731
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(mean, np.mean), (interquartile_mean, TRIMMED)])
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
 def test_intervals_of_single_values_are_scipys(ours, theirs, confidence):
     """One seed per maze is a plain bootstrap; seeds within mazes are that of several samples."""
@@ -147,7 +133,7 @@ def test_intervals_of_single_values_are_scipys(ours, theirs, confidence):
     [
         (ratio, lambda x, y, axis: x.mean(axis) / y.mean(axis)),
         (difference, lambda x, y, axis: (x - y).mean(axis)),
-        (probability_of_improvement, lambda x, y, axis: (x > y).mean(axis)),
+        (improvement, lambda x, y, axis: (x > y).mean(axis)),
     ],
 )
 def test_comparisons_are_scipys_paired_bootstrap(ours, statistic):
@@ -168,14 +154,13 @@ def test_intervals_hold_the_truth_as_often_as_theory_says():
         values = own + rng.normal(0, 1, (mazes, seeds))
         rival = values + rng.normal(0, 1, (mazes, 1)) + rng.normal(0, 1, (mazes, seeds))
         how = {name: Bootstrap(name, draws=300, confidence=0.9, seed=number) for name in SCHEMES}
-        for scheme in SCHEMES:
-            estimate = mean(values, how[scheme])
-            held[scheme] += estimate.low <= 0 <= estimate.high
-            held["own"] += scheme == "seeds" and estimate.low <= own.mean() <= estimate.high
-        middle = interquartile_mean(values, how["mazes"])
-        held["iqm"] += middle.low <= 0 <= middle.high
-        better = probability_of_improvement(rival, values, how["mazes"])
-        held["improvement"] += better.low <= 0.5 <= better.high
+        for name, estimate, truth in (
+            *((scheme, mean(values, how[scheme]), 0) for scheme in SCHEMES),
+            ("own", mean(values, how["seeds"]), own.mean()),
+            ("iqm", interquartile_mean(values, how["mazes"]), 0),
+            ("improvement", improvement(rival, values, how["mazes"]), 0.5),
+        ):
+            held[name] += estimate.low <= truth <= estimate.high
         of_mazes = values.mean(1)
         held["student"] += abs(of_mazes.mean()) <= stats.t.ppf(0.95, mazes - 1) * stats.sem(of_mazes)
     share = {name: count / repeats for name, count in held.items()}
@@ -205,11 +190,11 @@ def test_estimates_move_with_their_values(values, scale, shift, scheme):
     bootstrap = Bootstrap(scheme, draws=100)
     for statistic in (mean, interquartile_mean):
         plain, moved = statistic(values, bootstrap), statistic(scale * values + shift, bootstrap)
-        for end in ("value", "low", "high"):
-            assert getattr(moved, end) == pytest.approx(scale * getattr(plain, end) + shift, abs=1e-7)
+        assert ends(moved) == pytest.approx([scale * end + shift for end in ends(plain)], abs=1e-7)
     base = np.abs(values) + 1
-    one, other = ratio(values, base, bootstrap), ratio(scale * values, scale * base, bootstrap)
-    assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high), abs=1e-9)
+    assert ends(ratio(values, base, bootstrap)) == pytest.approx(
+        ends(ratio(scale * values, scale * base, bootstrap)), abs=1e-9
+    )
 
 
 # Ratios
@@ -229,17 +214,15 @@ def test_ratios_worked_by_hand():
 
 def test_draws_without_a_ratio_count_against_the_interval():
     tops = np.arange(1.0, 101.0)
-    bottoms = np.ones(100)
-    whole = statistics.ratio_estimate(50, 1, tops, bottoms, 0.9)
-    assert (whole.low, whole.high) == (5, 96)
-    few = bottoms.copy()
-    few[[20, 40]] = (0.0, -1.0)
-    cautious = statistics.ratio_estimate(50, 1, tops, few, 0.9)
-    assert (cautious.low, cautious.high) == (3, 98)  # two draws further out at both ends
-    many = bottoms.copy()
-    many[:6] = -1.0
-    nothing = statistics.ratio_estimate(50, 1, tops, many, 0.9)
-    assert (nothing.value, nothing.low, nothing.high) == (50, -np.inf, np.inf)
+    for without, expected in (
+        ([], (50, 5, 96)),
+        ([20, 40], (50, 3, 98)),  # two draws further out at both ends
+        (range(6), (50, -np.inf, np.inf)),
+    ):
+        bottoms = np.ones(100)
+        bottoms[list(without)] = np.linspace(0, -1, len(without))
+        nothing = statistics.ratio_estimate(50, 1, tops, bottoms, 0.9)
+        assert ends(nothing) == expected
     assert str(nothing) == "50.000 [unbounded]"
     assert nothing.to_json() == {"value": 50, "low": None, "high": None}
 
@@ -253,24 +236,18 @@ def test_a_curve_is_its_points_one_by_one(name, statistic, monkeypatch):
     bootstrap = Bootstrap(draws=150, seed=2)
     curve = aggregate(returns, window=4, points=None, statistic=name, bootstrap=bootstrap)
     np.testing.assert_array_equal(curve.episodes, np.arange(4, 24))
-    smoothed = smooth(returns, 4)
-    for point in range(20):
-        alone = statistic(smoothed[..., point], bootstrap)
-        assert (curve.value[point], curve.low[point], curve.high[point]) == pytest.approx(
-            (alone.value, alone.low, alone.high)
-        )
+    alone = [ends(statistic(values, bootstrap)) for values in np.moveaxis(statistics.smooth(returns, 4), -1, 0)]
+    np.testing.assert_allclose(ends(curve), np.transpose(alone))
     monkeypatch.setattr(statistics, "_BYTES_OF_DRAWS", 8 * 150 * 3)  # three points at a time
     again = aggregate(returns, window=4, points=None, statistic=name, bootstrap=bootstrap)
-    np.testing.assert_allclose(again.low, curve.low)
-    np.testing.assert_allclose(again.high, curve.high)
+    np.testing.assert_allclose(ends(again), ends(curve))
 
 
 @pytest.mark.parametrize("points", [2, 7, 50, 400])
 def test_points_are_spread_over_the_whole_curve(points):
     returns = np.broadcast_to(np.arange(1.0, 301.0), (3, 2, 300))
     curve = aggregate(returns, points=points, bootstrap=QUICK)
-    assert len(curve.episodes) == min(points, 300)
-    assert (curve.episodes[0], curve.episodes[-1]) == (1, 300)
+    assert (len(curve.episodes), curve.episodes[0], curve.episodes[-1]) == (min(points, 300), 1, 300)
     gaps = np.diff(curve.episodes)
     assert gaps.max() - gaps.min() <= 1 and gaps.min() >= 1
     np.testing.assert_allclose(curve.value, curve.episodes)
@@ -304,7 +281,7 @@ ONES = np.ones((2, 3))
         (lambda: ratio(ONES, [[1.0, np.nan]]), "the baseline's values hold nan at maze 0, seed 1"),
         (lambda: ratio(ONES, ONES.T), r"\(2, 3\), the baseline's of \(3, 2\): pairs need the same runs"),
         (lambda: difference(ONES, ONES.T), "pairs need the same runs"),
-        (lambda: probability_of_improvement(ONES, ONES.T), "pairs need the same runs"),
+        (lambda: improvement(ONES, ONES.T), "pairs need the same runs"),
         (lambda: aggregate(ONES[None], statistic="median"), r"statistic must be one of .*, got 'median'"),
         (lambda: aggregate(ONES[None], points=1), "points must be at least 2, got 1"),
         (lambda: aggregate(ONES[None] * np.nan), "returns hold nan at maze 0, seed 0, episode 0"),

@@ -1,11 +1,35 @@
-"""One small model and its mazes for all tests of the explorer."""
+"""One small model and its mazes for all tests of the explorer, and small data for others."""
 
+import numpy as np
 import pytest
 from tests.quick import quick_fits
 
 import secret_rl as srl
 
 MAZES = {"size": 4, "triggers": 1, "prizes": 1}
+
+
+def fitted(data):
+    return srl.Secret(seed=0, device="cpu", validation=0.2, units=16, steps=4).fit(data, progress=False)
+
+
+def numbers(rng, rows):
+    return rng.normal(size=(rows, 3)).astype(np.float32)
+
+
+def episodes(count, observations, steps=9, before=0.0, last=(-1.0, 1.0), annotations=None, **how):
+    """Episodes that pay ``before`` at each step and ``last`` at the end, in turn."""
+    rng = np.random.default_rng(0)
+    return srl.Trajectories.from_episodes([
+        {
+            "observations": observations(rng, steps + 1),
+            "actions": rng.integers(2, size=steps),
+            "rewards": np.append(np.resize(before, steps - 1), last[i % len(last)]),
+            "terminated": True,
+            "annotations": annotations or {},
+        }
+        for i in range(count)
+    ], **how)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

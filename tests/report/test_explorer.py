@@ -3,28 +3,21 @@
 import base64
 import json
 import re
-import signal
-import socket
-import subprocess
-import sys
 from io import BytesIO
-from pathlib import Path
-from urllib.request import urlopen
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import FilterObservation
 from PIL import Image
-from tests.report.conftest import MAZES
+from tests.report.conftest import MAZES, episodes, fitted, numbers
 
 import secret_rl as srl
-from secret_rl.cli import main
 from secret_rl.credit.base import inspector
 from secret_rl.report import explore
 from secret_rl.report.explorer import build
 from secret_rl.report.explorer.build import choose, pool_size, render_page, unpack
-from secret_rl.report.explorer.pictures import Film, as_rgb, is_picture, keys_doors_map, make_film, sheet
+from secret_rl.report.explorer.pictures import Film, NoReplay, as_rgb, is_picture, keys_doors_map, make_film, sheet
 from secret_rl.shaping import ReplayShaping
 
 pytestmark = [
@@ -34,10 +27,6 @@ pytestmark = [
 ]
 
 
-def fitted(data):
-    return srl.Secret(seed=0, device="cpu", validation=0.2, units=16, steps=4).fit(data, progress=False)
-
-
 def shown(tmp_path, secret, data, **options):
     """The page, and its content with frames where they belong."""
     made = explore(secret, data, tmp_path / "page.html", progress=False, **options)
@@ -45,25 +34,6 @@ def shown(tmp_path, secret, data, **options):
     for entry, frames in zip(content["trajectories"], content["frames"], strict=True):
         entry |= {} if frames is None else {"frames": frames}
     return made, content
-
-
-def episodes(count, observations, steps=9, rewards=None, **spaces):
-    """Episodes that end with a reward of 1 or -1; ``observations`` makes those of one."""
-    rng = np.random.default_rng(0)
-    last = np.arange(steps) == steps - 1
-    return srl.Trajectories.from_episodes([
-        {
-            "observations": observations(rng, steps + 1),
-            "actions": rng.integers(2, size=steps),
-            "rewards": last * (1.0 if i % 2 else -1.0) if rewards is None else rewards,
-            "terminated": True,
-        }
-        for i in range(count)
-    ], **spaces)  # fmt: skip
-
-
-def numbers(rng, rows):
-    return rng.normal(size=(rows, 3)).astype(np.float32)
 
 
 def noise(rng, rows):
@@ -116,10 +86,7 @@ def test_predictions_of_all_steps_are_those_of_attribution(task):
 
 
 def test_any_number_of_classes_and_what_is_not_credit(tmp_path):
-    rng = np.random.default_rng(0)
-    rewards = [np.append(np.full(5, -1.0), rng.choice([-10.0, 2.0, 20.0])) for _ in range(40)]
-    parts = [{"observations": rng.random((7, 2)), "actions": rng.integers(0, 2, 6), "rewards": r} for r in rewards]
-    data = srl.Trajectories.from_episodes([{**part, "terminated": True} for part in parts])
+    data = episodes(40, numbers, 6, before=-1.0, last=(-10.0, 2.0, 20.0))
     path = fitted(data).save(tmp_path / "m.safetensors")
     _, content = shown(tmp_path, path, data, trajectories=5)
     verdict = srl.Secret.load(path).report.verdict
@@ -211,28 +178,23 @@ def test_data_without_frames_shows_its_numbers_and_says_why(tmp_path):
         assert "frames" not in entry and "scene" not in entry
 
 
-def test_long_episodes_with_a_reward_at_every_step_stay_within_bounds(tmp_path):
-    data = episodes(10, numbers, 600, rewards=(np.arange(600) % 3 > 0).astype(float))
+def test_large_pages_stay_within_bounds(task, tmp_path, monkeypatch):
+    """Long episodes with a reward at every step, many trajectories, and pictures that compress badly."""
+    data = episodes(10, numbers, 600, before=(0.0, 1.0, 1.0), last=(1.0,))
     made, content = shown(tmp_path, fitted(data), data)
     assert made.bytes < 2_000_000
     for entry in content["trajectories"]:
         assert len(entry["attention"]) == 40 and entry["rows_left_out"] >= 360
         assert all(len(row["to"]) <= 60 for row in entry["attention"])
         assert len(entry["values"]["rows"]) * 601 <= 4_000 + 601
-
-
-def test_pages_too_large_show_fewer_trajectories(task, tmp_path, monkeypatch):
+    pictures = fitted(episodes(10, noise, 3)), episodes(10, noise, 40)
+    assert shown(tmp_path, *pictures)[0].bytes <= 2_000_000
     monkeypatch.setattr(build, "BYTES", 60_000)
     made, content = shown(tmp_path, *task)
     assert 1 <= len(made.episodes) < 50 and made.bytes <= 60_000
     assert any("longer pages load slowly" in note for note in content["notes"])
-
-
-def test_pictures_stay_within_the_bytes_and_those_that_matter_are_kept(tmp_path, monkeypatch):
-    secret, data = fitted(episodes(10, noise, 3)), episodes(10, noise, 40)
-    assert shown(tmp_path, secret, data)[0].bytes <= 2_000_000
     monkeypatch.setattr(build, "BYTES", 200_000)
-    made, content = shown(tmp_path, secret, data)
+    made, content = shown(tmp_path, *pictures)
     assert made.bytes <= 200_000 and any("frames are left out" in note for note in made.notes)
     for entry in content["trajectories"]:
         frames = entry["frames"]
@@ -315,7 +277,8 @@ def test_a_map_with_the_steps_at_which_keys_and_doors_were_used(tmp_path):
         for thing, name in (("keys", "key_picked"), ("doors", "door_opened")):
             used = sorted(entry[3] for entry in found["map"][thing] if entry[3] >= 0)
             assert used == (np.flatnonzero(episode.annotations[name]) + 1).tolist()
-    assert keys_doors_map(env.unwrapped.puzzle, data[0]) is None, "the map of the last episode is another"
+    with pytest.raises(NoReplay, match="of other maps"):  # the map of the last episode is another
+        keys_doors_map(env.unwrapped.puzzle, data[0])
     spaces = {"observation_space": data.observation_space, "action_space": data.action_space}
     short = episodes(10, lambda rng, rows: rng.integers(0, 256, (rows, 30, 40, 3), np.uint8), 3, **spaces)
     made, content = shown(tmp_path, fitted(short), data)
@@ -333,48 +296,3 @@ def test_nothing_in_the_data_can_be_mistaken_for_markup():
     assert html.count("</script>") == 2 and html.count("<!--") == 0 and "<b>" not in html and len(html) < 70_000
     assert re.search(r'http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;;', html)
     assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?://(?!www\.w3\.org)", html)
-
-
-@pytest.fixture
-def files(task, tmp_path):
-    """Arguments of the command: a model and some data."""
-    secret, data = task
-    secret.save(tmp_path / "model.safetensors")
-    data[:40].save(tmp_path / "data")
-    return ["explore", str(tmp_path / "model.safetensors"), str(tmp_path / "data"), "--out", str(tmp_path / "p.html")]
-
-
-def test_the_command(files, tmp_path, capsys):
-    assert main([*files, "--trajectories", "5000", "--title", "Mine", "--device", "cpu"]) == 0
-    printed = capsys.readouterr().out
-    assert "40 trajectories" in printed and "at most 200" in printed
-    assert unpack(Path(files[-1]).read_text(encoding="utf-8"))["title"] == "Mine"
-    assert main([*files, "--episodes", "3", "1", "--quiet"]) == 0
-    assert capsys.readouterr().out == ""
-    for wrong, code, message in (
-        (["--episodes", "77"], 1, "episode 77 was asked for"),
-        (["--port", "70000"], 2, "port must be from 0 to 65535"),
-        (["--potential", str(tmp_path / "none.json")], 1, "none.json"),
-    ):
-        assert main([*files, *wrong]) == code
-        assert message in capsys.readouterr().err
-
-
-def test_the_command_serves_until_interrupted(files):
-    code = "import sys; from secret_rl.cli import main; sys.exit(main(sys.argv[1:]))"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *files, "--serve"], stdout=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
-    ) as running:  # fmt: skip
-        try:
-            line = next(line for line in running.stdout if line.startswith("serving"))
-            address = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
-            with urlopen(address[0]) as answer:
-                assert answer.read() == Path(files[-1]).read_bytes()
-            with socket.socket() as other:  # no other address of this machine answers
-                other.settimeout(1)
-                assert other.connect_ex(("127.0.0.2", int(address[1]))) != 0
-            running.send_signal(signal.SIGINT)
-            assert running.wait(20) == 0
-        finally:
-            running.kill()

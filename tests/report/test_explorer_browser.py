@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import sync_playwright
+from tests.report.conftest import episodes, fitted, numbers
 
 import secret_rl as srl
 from secret_rl.report import explore
@@ -20,7 +21,6 @@ from secret_rl.report.explorer.serve import server
 
 pytestmark = [pytest.mark.xdist_group("explorer page"), pytest.mark.usefixtures("quick"), pytest.mark.slow]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-TINY = {"seed": 0, "steps": 3, "units": 16, "validation": 0.2, "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,11 @@ def pick(page, entry):
 
 def step_of(page):
     return int(page.locator("#scrub").input_value())
+
+
+def press(page, *keys):
+    for key in keys:
+        page.keyboard.press(key)
 
 
 def shot(page):
@@ -144,14 +149,13 @@ def test_steps_and_rewards_by_keyboard_button_and_pointer(browser, triggers):
         entry = next(e for e in content["trajectories"] if e["attention"])
         first = entry["attention"][0]["step"]
         pick(page, entry)
-        page.keyboard.press("Escape")
-        page.keyboard.press("Home")
-        page.keyboard.press(".")
-        assert page.locator(f'.mark.chosen[data-reward="{first}"]').count() >= 1
-        page.keyboard.press("Escape")
+        chosen = page.locator(f'.mark.chosen[data-reward="{first}"]')
+        press(page, "Escape", "Home", ".")
+        assert chosen.count() >= 1
+        press(page, "Escape")
         page.locator(f'.mark[data-reward="{first}"]').first.focus()
-        page.keyboard.press("Enter")
-        assert page.locator(f'.mark.chosen[data-reward="{first}"]').count() >= 1
+        press(page, "Enter")
+        assert chosen.count() >= 1
         assert page.evaluate("document.activeElement.dataset.reward") == str(first), "the focus stays"
 
 
@@ -233,8 +237,7 @@ def test_filters_and_the_list_by_keyboard(browser, triggers):
         everything = shown("all")
         assert set(everything) == set(lengths)
         page.locator("#list").focus()
-        page.keyboard.press("Home")
-        page.keyboard.press("ArrowDown")
+        press(page, "Home", "ArrowDown")
         assert page.locator("#name").inner_text() == f"Episode {everything[1]}"
         assert page.locator("#list [aria-selected=true]").get_attribute("data-episode") == str(everything[1])
         page.keyboard.press("End")
@@ -270,9 +273,19 @@ def test_dark_and_light_with_text_that_stands_out(browser, triggers, scheme):
             assert (high + 0.05) / (low + 0.05) >= 4.5, (name, ground)
 
 
-def test_narrow_as_a_phone(browser, triggers):
-    path, content = triggers
-    with opened(browser, path, width=360, has_touch=True) as page:
+@pytest.fixture
+def served(triggers):
+    """The address of the page on loopback."""
+    with server(triggers[0]) as serving:
+        Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{serving.server_address[1]}/"
+        serving.shutdown()
+
+
+def test_served_and_narrow_as_a_phone(browser, served, triggers):
+    _, content = triggers
+    with opened(browser, served, width=360, has_touch=True) as page:
+        assert page.locator("#list [role=option]").count() == 20
         for entry in (*content["trajectories"][:3], rewarded(content)[0]):
             pick(page, entry)
             assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -299,25 +312,14 @@ def test_only_credit_is_called_earned(browser, task, tmp_path, monkeypatch, verd
 
 
 def test_a_hostile_string_runs_no_script(browser, tmp_path):
-    evil = (
-        "</script><img src=x onerror=document.title='owned'><script>document.title='owned'</script>\u2028\"'`${1}{{1}}"
-    )
-    steps = 8
-    rng = np.random.default_rng(0)
-    episodes = [
-        {
-            "observations": {evil: rng.normal(size=(steps + 1, 2)).astype(np.float32)},
-            "actions": rng.integers(2, size=steps),
-            "rewards": np.eye(steps)[-1] * (1 if i % 2 else -1),
-            "terminated": True,
-            "annotations": {evil: np.array([evil] * steps), f"event {evil}": np.arange(steps) == 1},
-        }
-        for i in range(12)
-    ]
-    # An id with a colon would make Gymnasium import a module.
-    data = srl.Trajectories.from_episodes(episodes, meta={"env_id": f"antigravity:{evil}", "env_options": {evil: evil}})
-    secret = srl.Secret(**TINY).fit(data, progress=False)
-    made = explore(secret, data, tmp_path / "evil.html", title=evil, progress=False)
+    owned = "document.title='owned'"
+    evil = f"</script><img src=x onerror={owned}><script>{owned}</script>\u2028\"'`${{1}}{{{{1}}}}"
+    data = episodes(
+        12, lambda rng, rows: {evil: numbers(rng, rows)}, 8,
+        meta={"env_id": f"antigravity:{evil}", "env_options": {evil: evil}},  # the colon would import a module
+        annotations={evil: np.array([evil] * 8), f"event {evil}": np.arange(8) == 1},
+    )  # fmt: skip
+    made = explore(fitted(data), data, tmp_path / "evil.html", title=evil, progress=False)
     assert "<img" not in made.path.read_text(encoding="utf-8")
     assert any("would import a module" in note for note in made.notes)
     with opened(browser, made.path) as page:
@@ -371,8 +373,7 @@ def test_frames_of_any_environment_that_renders(browser, tmp_path):
     gym.register("tests/Lamp-v0", entry_point=Lamp)
     try:
         data = srl.collect("tests/Lamp-v0", 20, seed=1)
-        secret = srl.Secret(**TINY).fit(data, progress=False)
-        made = explore(secret, data, tmp_path / "lamp.html", trajectories=5, progress=False)
+        made = explore(fitted(data), data, tmp_path / "lamp.html", trajectories=5, progress=False)
     finally:
         del gym.registry["tests/Lamp-v0"]
     assert not any("environment" in note for note in made.notes)
@@ -383,13 +384,3 @@ def test_frames_of_any_environment_that_renders(browser, tmp_path):
         for count in range(len(actions) + 1):
             page.locator("#scrub").fill(str(count))
             assert (shot(page)[30, 30, 0] > 128) == bool(count and actions[count - 1])
-
-
-def test_served_on_loopback(browser, triggers):
-    with server(triggers[0]) as serving:
-        host, port = serving.server_address[:2]
-        assert host == "127.0.0.1"
-        Thread(target=serving.serve_forever, daemon=True).start()
-        with opened(browser, f"http://127.0.0.1:{port}/") as page:
-            assert page.locator("#list [role=option]").count() == 20
-        serving.shutdown()

@@ -14,7 +14,6 @@ from secret_rl.cli.learning import results_of, verdict
 from secret_rl.credit import RewardClasses
 from secret_rl.credit.report import Confusion, FitReport, Gain
 from secret_rl.evaluation import Comparison, CreditQuality, LearningCurves, compare
-from secret_rl.files import FileFormatError
 from secret_rl.report import page, save_frames, write_report
 from secret_rl.report.record import RunFolder
 from secret_rl.sb3 import DeepCurve
@@ -175,10 +174,8 @@ def test_a_model_is_reported_with_the_record_beside_it(tmp_path, shown, monkeypa
 def trained(folder, seed, level, shaping=None, tests=6):
     returns = level + np.random.default_rng(seed).normal(0, 0.05, (tests, 5))
     steps = np.minimum(np.arange(tests) * 100, 450)  # the last test is at the end, wherever that is
-    nothing = [np.zeros(0)] * 4
-    DeepCurve(steps, returns, returns, np.ones((tests, 5), np.int64), *nothing, seed, 0.99).save(
-        folder / "c.safetensors"
-    )
+    tested = (steps, returns, returns, np.ones((tests, 5), np.int64), *[np.zeros(0)] * 4)
+    DeepCurve(*tested, seed, 0.99).save(folder / "c.safetensors")
     settings = {"algorithm": "DQN", "seed": seed, "shaping": shaping, "steps": 450}
     state = {"finished": True, "files": {"curve": "c.safetensors"}, "fingerprint": settings}
     TRAINING.write_json(folder / "state.json", state)
@@ -198,32 +195,26 @@ def test_folders_of_deep_agents(tmp_path, shown):
 
 
 def test_train_leaves_a_folder_that_can_be_reported(tmp_path, shown):
-    import gymnasium as gym
     from stable_baselines3 import DQN
 
     options = {"learning_starts": 10, "buffer_size": 100, "evaluate_every": 20, "evaluation_episodes": 2}
-    srl.sb3.train(
-        DQN, lambda: gym.make("CartPole-v1"), 40, n_envs=1, folder=tmp_path / "dqn", progress=False, **options
-    )
+    srl.sb3.train(DQN, "CartPole-v1", 40, n_envs=1, folder=tmp_path / "dqn", progress=False, **options)
     page = shown(tmp_path / "dqn")
     assert page.row("buffer_size") == ["100"] and "Learning curves of deep agents" in page.text
 
 
-def test_curves_without_a_record_a_single_agent_and_an_unfinished_run(tmp_path, shown):
+def test_what_a_run_does_not_have_is_said_or_left_out(tmp_path, shown):
+    """A record, an interval, an end, a ratio, a bound."""
     one = LearningCurves({"none": np.zeros((1, 1, 9))})
     for name, curves, words in (
         ("many", learning(), "P(improvement)"),
         ("one", one, "One agent: there is no interval"),
     ):
-        (tmp_path / name).mkdir()
         curves.save(tmp_path / name / "curves.safetensors")
         assert words in shown(tmp_path / name).text
-    RunFolder(tmp_path / "run", "learn", {"env": "Maze-v0"})
-    page = shown(tmp_path / "run")
-    assert page.row(str(tmp_path / "run"))[-1] == "no" and "Learning curves" not in page.text
-
-
-def test_what_has_no_ratio_or_no_bound_says_so(tmp_path, shown):
+    RunFolder(tmp_path / "unfinished", "learn", {"env": "Maze-v0"})
+    page = shown(tmp_path / "unfinished")
+    assert page.row(str(tmp_path / "unfinished"))[-1] == "no" and "Learning curves" not in page.text
     curves = learning(credit=1.0)
     level = float(curves["none"].mean())
     for shift, words in ((-level - 0.1, "undefined"), (-level + 1e-3, "[unbounded]")):
@@ -256,19 +247,15 @@ def test_what_cannot_be_read_is_refused_and_an_older_page_is_kept(tmp_path, chan
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "run"]
 
 
-def test_a_record_that_was_changed_afterwards_is_refused(tmp_path):
-    path = learned(tmp_path / "run") / "run.json"
-    path.write_text(path.read_text().replace("Maze-v0", "Maze-v1"))
-    with pytest.raises(FileFormatError, match=r"run\.json cannot be read as .*: it does not match its check"):
-        write_report([tmp_path / "run"], tmp_path / "r.html")
-
-
 def test_folders_without_anything_to_report_and_failed_writes_leave_nothing(tmp_path, monkeypatch):
-    run, empty, other = learned(tmp_path / "a"), tmp_path / "empty", tmp_path / "other"
+    run, changed, empty, other = (tmp_path / name for name in ("a", "changed", "empty", "other"))
+    path = learned(learned(run).with_name("changed")) / "run.json"
+    path.write_text(path.read_text().replace("Maze-v0", "Maze-v1"))
     empty.mkdir()
     other.mkdir()
     (other / "state.json").write_text('{"format": "another"}')
     for runs, message in (
+        ([changed], r"run\.json cannot be read as .*: it does not match its check"),
         ([empty], r"nothing to report in .*: expected run.json \(of fit, learn and demo\)"),
         ([tmp_path / "nowhere"], "nowhere does not exist"),
         ([run, run], "named twice"),
@@ -280,4 +267,4 @@ def test_folders_without_anything_to_report_and_failed_writes_leave_nothing(tmp_
     monkeypatch.setattr(page, "report_page", lambda _: "\ud800")  # cannot be written as UTF-8
     with pytest.raises(UnicodeEncodeError):
         write_report([run], tmp_path / "r.html")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "empty", "other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "changed", "empty", "other"]

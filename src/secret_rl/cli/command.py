@@ -1,17 +1,7 @@
 """Commands: what every one has, and the registry that ``secret-rl --help`` and shell completion list.
 
 A command is one class in one file. Put the file into this package, or into a package of your own that names its module
-in the entry-point group ``secret_rl.commands``:
-
-    @command("shout")
-    class Shout(Command):
-        \"\"\"Print a word in capitals.\"\"\"
-
-        word: Positional[str]
-        \"\"\"The word.\"\"\"
-
-        def run(self) -> None:
-            self.answer(self.word.upper(), {"word": self.word.upper()})
+in the entry-point group ``secret_rl.commands``; docs/command-line.md shows one.
 """
 
 import json
@@ -92,6 +82,10 @@ class Command:
     def settings(self) -> dict[str, Any]:
         """The options that decide the result."""
         return {name: value for name, value in vars(self).items() if name not in ("out", "quiet", "json")}
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Some of the options, for a call of the library that has the same."""
+        return {name: getattr(self, name) for name in names}
 
 
 C = TypeVar("C", bound=Command)

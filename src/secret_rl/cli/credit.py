@@ -50,8 +50,7 @@ class Fit(Command):
         chosen, defaults = ({**asdict(a), **asdict(b)} for a, b in ((self.model, self.training), _DEFAULTS))
         options = _accepted(method, f"method {self.method}", chosen, defaults)
         new = method(seed=self.seed, device=self.device, **options)
-        given: dict[str, Any] = {"data": self.data, "held_out": self.held_out, "method": self.method, "seed": self.seed}
-        given["device"] = getattr(new, "device", self.device)
+        given = self.given("data", "held_out", "method", "seed") | {"device": getattr(new, "device", self.device)}
         checkpoint = self.out.with_name(f"{self.out.name}.partial")
 
         def fitted() -> CreditMethod:
@@ -132,7 +131,7 @@ class Attribute(_WithModel):
     def run(self) -> None:
         """Attribute and save."""
         secret, data = self.load()
-        asked = {"tolerance": self.tolerance, "decided": self.decided, "readout": self.readout}
+        asked = self.given("tolerance", "decided", "readout")
         defaults = {name: getattr(Attribute, name) for name in asked}
         options = _accepted(secret.attribute, f"attribution by {secret.name}", asked, defaults)
         attributions = secret.attribute(data, rewards=self.rewards, **options)
@@ -171,10 +170,8 @@ class Quality(_WithModel):
         asked = {"tolerance": self.reward_tolerance}
         options = _accepted(secret.attribute, f"attribution by {secret.name}", asked, {"tolerance": 0})
         attributions = secret.attribute(data, rewards=self.rewards, **options)
-        quality = secret_rl.credit_quality(
-            attributions, data, self.threshold, tolerance=self.tolerance, events=self.events,
-            annotation=self.annotation, rewards=self.rewards,
-        )  # fmt: skip
+        how = self.given("threshold", "tolerance", "events", "annotation", "rewards")
+        quality = secret_rl.credit_quality(attributions, data, **how)
         self.answer(quality, quality.to_json())
 
 

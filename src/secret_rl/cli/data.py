@@ -36,16 +36,8 @@ class Collect(Command):
     def run(self) -> None:
         """Collect and save."""
         started = time.perf_counter()
-        data = secret_rl.collect(
-            self.env,
-            self.episodes,
-            seed=self.seed,
-            success_share=self.success_share,
-            env_options=options_of(self.option),
-            workers=self.workers,
-            out=self.out,
-            overwrite=self.overwrite,
-        )
+        how = self.given("seed", "success_share", "workers", "out", "overwrite")
+        data = secret_rl.collect(self.env, self.episodes, env_options=options_of(self.option), **how)
         seconds, summary = time.perf_counter() - started, data.summary()
         self.saved(
             f"{summary}\nsaved       {self.out} in {seconds:.1f} s",

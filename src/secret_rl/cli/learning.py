@@ -55,17 +55,10 @@ class Potential(Command):
             if self.adapt:
                 secret = secret_rl.adapt(secret, data, steps=self.adapt)
             warn_unless_credit(secret)
-            options: dict[str, Any] = {"tolerance": self.tolerance} if self.tolerance else {}
-            attributions = secret.attribute(data, **options)
+            attributions = secret.attribute(data, **(self.given("tolerance") if self.tolerance else {}))
             self.note(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
-        potential = secret_rl.estimate_potential(
-            data,
-            attributions,
-            self.kind,
-            rewards=self.rewards,
-            reading=self.reading,
-            delay_discount=self.delay_discount,
-        )
+        how = self.given("kind", "rewards", "reading", "delay_discount")
+        potential = secret_rl.estimate_potential(data, attributions, **how)
         potential.save(self.out)
         self.saved(
             f"potential   {len(potential):,} states, |Phi| up to {potential.bound:.3g}\nsaved       {self.out}",
@@ -122,7 +115,7 @@ class Learn(Command):
 
     def _learn(self, tasks: dict[str, gym.Env[Any, Any]], record: RunFolder) -> dict[str, NDArray[np.float64]]:
         """Condition -> (1, seeds, episodes)."""
-        numbers = {"learning_rate": self.learning_rate, "epsilon": self.epsilon, "discount": self.discount}
+        numbers = self.given("learning_rate", "epsilon", "discount")
         total, done = len(tasks) * self.seeds * self.episodes, 0
         returns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in tasks}
         with progress_bar(None, "episodes") as tick:
@@ -136,9 +129,7 @@ class Learn(Command):
         return {name: np.stack(parts)[None] for name, parts in returns.items()}
 
 
-def returns_of(
-    agent: secret_rl.QLearning, env: gym.Env[Any, Any], episodes: int, progress: Show = False
-) -> NDArray[np.float64]:
+def returns_of(agent: secret_rl.QLearning, env: Any, episodes: int, progress: Show = False) -> NDArray[np.float64]:
     """(episodes,) unshaped returns of an agent that learns in an environment."""
     return agent.learn(env, episodes, progress=progress).curve.returns
 
@@ -158,10 +149,8 @@ def verdict(
     name = curves.names[-1]
     before, after = comparison["none"], comparison[name]
     if fraction is None and threshold is None:
-        return (
-            comparison,
-            f"{name}: mean return {after.area.value:.2f} over training instead of {before.area.value:.2f}",
-        )
+        words = f"{name}: mean return {after.area.value:.2f} over training instead of {before.area.value:.2f}"
+        return comparison, words
     goal = f"{fraction:.0%} of optimal" if fraction is not None else f"a return of {threshold:g}"
     sooner, later = (
         f"more than {curves.episodes:,}" if row.episodes_to_threshold is None else f"{row.episodes_to_threshold:,.0f}"

@@ -1,31 +1,17 @@
 """Conditions beside a baseline: one table of what was learned, how fast, and how certain that is."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from secret_rl.evaluation.curves import (
-    LearningCurves,
-    area_under_curve,
-    episodes_to_threshold,
-    final_performance,
-    median_time,
-    share_reached,
-)
-from secret_rl.evaluation.statistics import (
-    BOOTSTRAP,
-    Bootstrap,
-    Estimate,
-    draw,
-    estimates_of,
-    improvements,
-    means,
-    ratio_estimate,
-    trimmed_means,
-)
+from secret_rl.evaluation import curves as measures
+from secret_rl.evaluation import statistics
+from secret_rl.evaluation.curves import LearningCurves
+from secret_rl.evaluation.statistics import BOOTSTRAP, Bootstrap, Estimate, draw, estimates_of
+from secret_rl.files import plain
 
 
 @dataclass(frozen=True)
@@ -85,7 +71,7 @@ class ComparedCondition:
 
     def to_json(self) -> dict[str, Any]:
         """Every number by name."""
-        return {name: v.to_json() if isinstance(v, Estimate) else v for name, v in vars(self).items()}
+        return dict(plain(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -110,21 +96,20 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON can hold it; null for what is undefined, unbounded or not known."""
-        own = {name: value for name, value in vars(self).items() if name not in ("conditions", "bootstrap")}
-        rows = {name: row.to_json() for name, row in self.conditions.items()}
-        return {**own, "bootstrap": vars(self.bootstrap).copy(), "conditions": rows}
+        content = dict(plain(asdict(self)))
+        return content | {name: content.pop(name) for name in ("bootstrap", "conditions")}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Comparison":
         """The inverse of ``to_json``; an unbounded interval is infinite on both sides."""
 
-        def condition(row: Mapping[str, Any]) -> ComparedCondition:
-            parts: dict[str, Any] = {
-                name: Estimate.from_json(part) if isinstance(part, Mapping) else part for name, part in row.items()
-            }
-            return ComparedCondition(**parts)
+        def read(part: Any) -> Any:
+            return Estimate.from_json(part) if isinstance(part, Mapping) else part
 
-        conditions = {name: condition(row) for name, row in content["conditions"].items()}
+        conditions = {
+            name: ComparedCondition(**{key: read(part) for key, part in row.items()})
+            for name, row in content["conditions"].items()
+        }
         names = ("baseline", "mazes", "seeds", "episodes", "threshold", "unit")
         return cls(conditions, bootstrap=Bootstrap(**content["bootstrap"]), **{name: content[name] for name in names})
 
@@ -143,9 +128,6 @@ class Comparison:
             if any(row.total_episodes != row.episodes_to_threshold for row in self.conditions.values()):
                 columns["with those collected"] = lambda row: _time(row.total_episodes)
         rows = [[cell(row) for cell in columns.values()] for row in self.conditions.values()]
-        return Table(list(columns), rows, self._notes())
-
-    def _notes(self) -> list[str]:
         drawn = {"both": "mazes and seeds", "mazes": "mazes", "seeds": "seeds within mazes"}[self.bootstrap.resample]
         notes = [
             f"{self.mazes:,} mazes x {self.seeds:,} seeds x {self.episodes:,} {self.unit}; "
@@ -155,7 +137,7 @@ class Comparison:
         ]
         if self.threshold is not None:
             notes.append(f"Threshold: {self.threshold}; median over all runs, those that never reach it included.")
-        return notes
+        return Table(list(columns), rows, notes)
 
     def __str__(self) -> str:
         return self.table().to_text()
@@ -199,13 +181,12 @@ def compare(
     words = None
     if threshold is not None or fraction is not None:
         for name in curves:
-            times = episodes_to_threshold(
-                curves[name], threshold, fraction=fraction, optimal=curves.optimal, window=window
-            )
+            goal = {"fraction": fraction, "optimal": curves.optimal, "window": window}
+            times = measures.episodes_to_threshold(curves[name], threshold, **goal)
             rows[name] |= {
-                "share_reached": share_reached(times),
-                "episodes_to_threshold": median_time(times),
-                "total_episodes": median_time(times + curves.collected[name][:, None]),
+                "share_reached": measures.share_reached(times),
+                "episodes_to_threshold": measures.median_time(times),
+                "total_episodes": measures.median_time(times + curves.collected[name][:, None]),
             }
         words = _threshold_in_words(threshold, fraction, window)
     conditions = {name: ComparedCondition(name, **row) for name, row in rows.items()}
@@ -214,17 +195,18 @@ def compare(
 
 def _estimates(curves: LearningCurves, baseline: str, bootstrap: Bootstrap) -> dict[str, dict[str, Any]]:
     """All conditions at once, so that the runs are drawn twice and not again for every number."""
-    areas = np.stack([area_under_curve(curves[name]) for name in curves], -1)  # (mazes, seeds, conditions)
-    finals = np.stack([final_performance(curves[name]) for name in curves], -1)
+    areas = np.stack([measures.area_under_curve(curves[name]) for name in curves], -1)  # (mazes, seeds, conditions)
+    finals = np.stack([measures.final_performance(curves[name]) for name in curves], -1)
     base, count = curves.names.index(baseline), len(curves)
-    theirs = areas[..., base, None]
-    kinds = {"area": areas, "final": finals, "difference": areas - theirs, "improvement": improvements(areas, theirs)}
-    point, draws = draw(means, np.concatenate(list(kinds.values()), -1), bootstrap)
-    every = estimates_of(point, draws, bootstrap.confidence)
+    theirs, confidence = areas[..., base, None], bootstrap.confidence
+    better = statistics.improvements(areas, theirs)
+    kinds = {"area": areas, "final": finals, "difference": areas - theirs, "improvement": better}
+    point, draws = draw(statistics.means, np.concatenate(list(kinds.values()), -1), bootstrap)
+    every = estimates_of(point, draws, confidence)
     columns: dict[str, list[Estimate]] = {kind: every[i * count : (i + 1) * count] for i, kind in enumerate(kinds)}
-    columns["area_iqm"] = estimates_of(*draw(trimmed_means, areas, bootstrap), bootstrap.confidence)
+    columns["area_iqm"] = estimates_of(*draw(statistics.trimmed_means, areas, bootstrap), confidence)
     columns["ratio"] = [
-        ratio_estimate(point[i], point[base], draws[:, i], draws[:, base], bootstrap.confidence) for i in range(count)
+        statistics.ratio_estimate(point[i], point[base], draws[:, i], draws[:, base], confidence) for i in range(count)
     ]
     relative = ("ratio", "difference", "improvement")
     return {

@@ -56,19 +56,16 @@ class LearningCurves:
                     f"{name!r} has (mazes, seeds, episodes) {array.shape} but {first!r} {shape}: conditions are "
                     "compared run by run, so all need the same mazes, seeds and number of episodes"
                 )
-        unknown = [name for name in self.collected if name not in returns]
-        if unknown:
+        if unknown := [name for name in self.collected if name not in returns]:
             raise ValueError(f"collected of {unknown}, but the conditions are {tuple(returns)}")
-        collected = {
-            name: per_maze(self.collected.get(name, 0), shape[0], f"collected of {name!r}") for name in returns
-        }
-        for name, amount in collected.items():
-            if (amount < 0).any() or (amount % 1).any():
-                raise ValueError(
-                    f"collected of {name!r} must be whole numbers of at least 0, got {self.collected[name]}"
-                )
+        collected = {}
+        for name in returns:
+            given = self.collected.get(name, 0)
+            collected[name] = _locked(per_maze(given, shape[0], f"collected of {name!r}"))
+            if (collected[name] < 0).any() or (collected[name] % 1).any():
+                raise ValueError(f"collected of {name!r} must be whole numbers of at least 0, got {given}")
         object.__setattr__(self, "returns", returns)
-        object.__setattr__(self, "collected", {name: _locked(amount) for name, amount in collected.items()})
+        object.__setattr__(self, "collected", collected)
         if self.optimal is not None:
             object.__setattr__(self, "optimal", _locked(per_maze(self.optimal, shape[0], "optimal")))
 
@@ -195,33 +192,23 @@ def episodes_to_threshold(
         window: Number of episodes in a mean.
     """
     smoothed = smooth(returns, window)
-    level = _threshold_per_maze(len(smoothed), threshold, fraction, optimal)
-    reached = smoothed >= (level - _ROUNDING * np.abs(level))[:, None, None]
-    return np.where(reached.any(-1), reached.argmax(-1) + float(window), np.inf)
-
-
-def _threshold_per_maze(
-    mazes: int, threshold: ArrayLike | None, fraction: float | None, optimal: ArrayLike | None
-) -> NDArray[np.float64]:
-    """(mazes,) the return to reach, given as it is or as a fraction of the optimal one."""
-    if threshold is None and fraction is None:
-        raise ValueError("a threshold is needed: pass threshold=..., or fraction=... with optimal=...")
     if threshold is not None and fraction is not None:
         raise ValueError(f"both threshold={threshold} and fraction={fraction} are set: pass one of them")
-    if fraction is None:
-        return per_maze(threshold, mazes, "threshold")
-    if not 0 < fraction <= 1:
+    if threshold is not None:
+        level = per_maze(threshold, len(smoothed), "threshold")
+    elif fraction is None:
+        raise ValueError("a threshold is needed: pass threshold=..., or fraction=... with optimal=...")
+    elif not 0 < fraction <= 1:
         raise ValueError(f"fraction must lie in (0, 1], got {fraction}: 0.9 for 90 % of the optimal return")
-    if optimal is None:
+    elif optimal is None:
         raise ValueError(f"fraction={fraction} of what? Pass optimal=..., the best return of each maze")
-    best = per_maze(optimal, mazes, "optimal")
-    if (best <= 0).any():
-        maze = int(np.argmax(best <= 0))
-        raise ValueError(
-            f"optimal return {best[maze]:g} of maze {maze} is not positive, and a fraction of it means nothing: "
-            "pass threshold=... instead"
-        )
-    return best * fraction
+    else:
+        best = per_maze(optimal, len(smoothed), "optimal")
+        for maze in np.flatnonzero(best <= 0):
+            raise ValueError(f"optimal return {best[maze]:g} of maze {maze} is not positive: pass threshold=...")
+        level = best * fraction
+    reached = smoothed >= (level - _ROUNDING * np.abs(level))[:, None, None]
+    return np.where(reached.any(-1), reached.argmax(-1) + float(window), np.inf)
 
 
 def share_reached(times: ArrayLike) -> float:
@@ -249,21 +236,22 @@ def as_returns(runs: Any, what: str = "returns") -> NDArray[np.floating[Any]]:
     except ValueError as ragged:
         raise ValueError(f"{what} are no array: every run must have the same number of episodes") from ragged
     if array.ndim != 3 or not array.size:
-        raise ValueError(
-            f"{what} have shape {array.shape}, expected (mazes, seeds, episodes) with at least one of each"
-        )
+        raise ValueError(f"{what} have shape {array.shape}, expected (mazes, seeds, episodes), at least one of each")
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{what} are of type {array.dtype}, expected real numbers")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
+    check_finite(array, what, "repeat or leave out that run in every condition")
+    return array
+
+
+def check_finite(array: NDArray[Any], what: str, remedy: str) -> None:
+    """An error that names the first number (maze, seed, episode if there are any) that is not finite."""
     finite = np.isfinite(array)
     if not finite.all():
-        maze, seed, episode = np.unravel_index(int(np.argmin(finite)), array.shape)
-        raise ValueError(
-            f"{what} hold {array[maze, seed, episode]} at maze {maze}, seed {seed}, episode {episode}: "
-            "repeat or leave out that run in every condition"
-        )
-    return array
+        place = np.unravel_index(int(np.argmin(finite)), array.shape)
+        words = ", ".join(f"{axis} {at}" for axis, at in zip(("maze", "seed", "episode"), place, strict=False))
+        raise ValueError(f"{what} hold {array[place]} at {words}: {remedy}")
 
 
 def _without_curves(runs: Any) -> Any:

@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from secret_rl.evaluation.curves import smooth
+from secret_rl.evaluation.curves import check_finite, smooth
+from secret_rl.files import plain
 
 _BYTES_AT_A_TIME = 1 << 23  # of counts; a few arrays of this size live at once
 _BYTES_OF_DRAWS = 1 << 26  # of the draws for a block of points of a curve
@@ -64,10 +65,7 @@ class Bootstrap:
         if self.resample == "seeds" and seeds < 2:
             raise ValueError("1 seed per maze cannot say how seeds differ: run more, or pass resample='mazes'")
         if self.resample != "seeds" and mazes < 2:
-            raise ValueError(
-                "1 maze cannot say how mazes differ: run more, or pass Bootstrap(resample='seeds') for an interval "
-                "that holds for this maze alone"
-            )
+            raise ValueError("1 maze cannot say how mazes differ: run more, or pass Bootstrap('seeds') for it alone")
         maze_rng, seed_rng = np.random.default_rng(self.seed).spawn(2)  # so that blocks make no difference
         block = max(1, _BYTES_AT_A_TIME // (8 * mazes * seeds))
         for first in range(0, self.draws, block):
@@ -106,7 +104,7 @@ class Estimate:
 
     def to_json(self) -> dict[str, float | None]:
         """The three numbers; null for what is undefined or unbounded."""
-        return {name: number if np.isfinite(number) else None for name, number in vars(self).items()}
+        return dict(plain(vars(self)))
 
     @classmethod
     def from_json(cls, content: Mapping[str, float | None]) -> "Estimate":
@@ -189,9 +187,7 @@ def aggregate(
         raise ValueError(f"statistic must be one of {sorted(known)}, got {statistic!r}")
     smoothed = smooth(returns, window)
     count = smoothed.shape[-1]
-    at = np.arange(count)
-    if points is not None and points < count:
-        at = np.linspace(0, count - 1, points).round().astype(np.int64)
+    at = np.linspace(0, count - 1, min(points or count, count)).round().astype(np.int64)
     block = max(1, _BYTES_OF_DRAWS // (8 * bootstrap.draws))
     parts = []
     for first in range(0, len(at), block):  # each block has the same draws
@@ -245,14 +241,12 @@ def ratio_estimate(top: float, bottom: float, tops: Floats, bottoms: Floats, con
         return Estimate(np.nan, -np.inf, np.inf)
     defined = bottoms > 0
     ratios = np.sort(tops[defined] / bottoms[defined])
-    undefined, tail = len(defined) - len(ratios), (1 - confidence) / 2 * (len(defined) - 1)
-    # Ranks among all draws: those without a ratio are below all others for the low end and above them for the high end.
-    low, high = int(np.floor(tail)) - undefined, int(np.ceil(len(defined) - 1 - tail))
-    return Estimate(
-        float(top / bottom),
-        float(ratios[low]) if low >= 0 else -np.inf,
-        float(ratios[high]) if high < len(ratios) else np.inf,
-    )
+    undefined, last = np.full((~defined).sum(), np.inf), len(defined) - 1
+    tail = (1 - confidence) / 2 * last
+    # Draws without a ratio are below all others for the low end and above them for the high end.
+    low = np.concatenate([-undefined, ratios])[int(np.floor(tail))]
+    high = np.concatenate([ratios, undefined])[int(np.ceil(last - tail))]
+    return Estimate(float(top / bottom), float(low), float(high))
 
 
 def _one(statistic: DrawnStatistic, values: Floats, bootstrap: Bootstrap) -> Estimate:
@@ -269,19 +263,12 @@ def _runs(values: ArrayLike, what: str = "values") -> Floats:
     array = np.asarray(values, np.float64)
     if array.ndim != 2 or not array.size:
         raise ValueError(f"{what} have shape {array.shape}, expected (mazes, seeds) with at least one of each")
-    if not np.isfinite(array).all():
-        maze, seed = np.unravel_index(int(np.argmin(np.isfinite(array))), array.shape)
-        raise ValueError(
-            f"{what} hold {array[maze, seed]} at maze {maze}, seed {seed}, and have no mean: "
-            "for times to a threshold use share_reached and median_time"
-        )
+    check_finite(array, what, "for times to a threshold use share_reached and median_time")
     return array
 
 
 def _pairs(values: ArrayLike, baseline: ArrayLike) -> tuple[Floats, Floats]:
     mine, theirs = _runs(values), _runs(baseline, "the baseline's values")
     if mine.shape != theirs.shape:
-        raise ValueError(
-            f"values are of (mazes, seeds) {mine.shape}, the baseline's of {theirs.shape}: pairs need the same runs"
-        )
+        raise ValueError(f"values are of {mine.shape}, the baseline's of {theirs.shape}: pairs need the same runs")
     return mine, theirs

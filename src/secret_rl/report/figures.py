@@ -58,12 +58,11 @@ def condition_styles(names: Iterable[str]) -> dict[str, Style]:
     ['none', 'pending', 'mine']
     """
     distinct = list(dict.fromkeys(names))
-    keys = {name: "".join(letter for letter in name.lower() if letter.isalnum()) for name in distinct}
-    styles: dict[str, Style] = {}
-    for known, style in _KNOWN.items():
-        owner = next((name for name in distinct if _ALIASES.get(keys[name], keys[name]) == known), None)
-        if owner is not None:
-            styles[owner] = style
+    owners: dict[str, str] = {}  # a condition of the library -> the first name it goes by
+    for name in distinct:
+        key = "".join(letter for letter in name.lower() if letter.isalnum())
+        owners.setdefault(_ALIASES.get(key, key), name)
+    styles = {owners[known]: style for known, style in _KNOWN.items() if known in owners}
     colors = [style.color for style in _KNOWN.values()]
     taken = {style.color for style in styles.values()}
     # Free colours first, then every colour again with other dashes.
@@ -102,16 +101,13 @@ def open_axes(axes: Axes) -> None:
 def save_figure(figure: Figure, path: str | Path) -> tuple[Path, Path]:
     """Write a figure as ``path`` with .png and .svg, each whole or not at all; the same figure gives the same files."""
     path = Path(path)
-    if path.suffix in (".png", ".svg"):
-        path = path.with_suffix("")
-    written = []
+    name = path.stem if path.suffix in (".png", ".svg") else path.name
+    png, svg = path.with_name(f"{name}.png"), path.with_name(f"{name}.svg")
     with rc_settings():
-        for kind, metadata in (("png", {}), ("svg", {"Date": None})):
-            target = path.with_name(f"{path.name}.{kind}")
+        for target, metadata in ((png, {}), (svg, {"Date": None})):
             with replacing(target) as temporary:
-                figure.savefig(temporary, format=kind, dpi=150, metadata=metadata)
-            written.append(target)
-    return written[0], written[1]
+                figure.savefig(temporary, format=target.suffix[1:], dpi=150, metadata=metadata)
+    return png, svg
 
 
 def svg_of(figure: Figure) -> str:
@@ -127,17 +123,12 @@ def svg_of(figure: Figure) -> str:
 
 def save_frames(frames: list[NDArray[np.uint8]], path: str | Path, gap: int = 16) -> Path:
     """Write RGB frames in a row, as one PNG with ``gap`` white pixels between them."""
-    path = Path(path)
-    height = max(frame.shape[0] for frame in frames)
-    width = sum(frame.shape[1] for frame in frames) + gap * (len(frames) - 1)
-    sheet = np.full((height, width, 3), 255, np.uint8)
-    left = 0
-    for frame in frames:
-        sheet[: frame.shape[0], left : left + frame.shape[1]] = frame
-        left += frame.shape[1] + gap
+    height = max(map(len, frames))
+    padded = [np.pad(frame, ((0, height - len(frame)), (0, gap), (0, 0)), constant_values=255) for frame in frames]
+    sheet = np.concatenate(padded, axis=1)[:, : -gap or None]
     with replacing(path) as temporary:
         Image.fromarray(sheet).save(temporary, format="PNG")
-    return path
+    return Path(path)
 
 
 def plot_learning_curves(

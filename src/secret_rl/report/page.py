@@ -40,24 +40,17 @@ def report_page(runs: Sequence[Run]) -> str:
     """The page as text."""
     prefix = {run.name: f"{run.name}: " if len(runs) > 1 else "" for run in runs}
     quality = {f"{prefix[run.name]}{name}": found for run in runs for name, found in run.quality.items()}
+    pictures = {f"{prefix[run.name]}{name}": png for run in runs for name, png in run.pictures.items()}
     training = {run.name: run.fit.curve for run in runs if run.fit is not None and run.fit.curve}
-    environment = Environment(
-        loader=PackageLoader("secret_rl.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"fmt": _format, "show": _show}
+    environment = Environment(loader=PackageLoader("secret_rl.report"), autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    # With the sign, a value that is missing is an error that names it.
+    environment.filters |= {"fmt": lambda number, spec: format(+number, spec), "show": _show}
     page = environment.get_template("report.html").render(
         title=runs[0].name if len(runs) == 1 else f"{len(runs)} runs",
         runs=runs,
         prefix=prefix,
-        pictures={
-            f"{prefix[run.name]}{caption}": b64encode(png).decode()
-            for run in runs
-            for caption, png in run.pictures.items()
-        },
+        pictures={caption: b64encode(png).decode() for caption, png in pictures.items()},
         facts=list(dict.fromkeys(name for run in runs for name, value in run.facts.items() if value is not None)),
         differences=_differences([run for run in runs if run.settings]),
         training=_svg(plot_training(training)) if training else None,
@@ -91,24 +84,24 @@ def _same_tasks(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs grouped where the baseline is the same to the bit: the same tasks and agents."""
     groups: list[list[Run]] = []
     for run in runs:
-        group = next((group for group in groups if _same_baseline(group[0].curves, run.curves)), None)
-        if group is None:
-            groups.append([run])
+        for group in groups:
+            name, baseline = next(iter(group[0].curves.returns.items()))  # type: ignore[union-attr]
+            if np.array_equal(baseline, run.curves.returns.get(name, ())):  # type: ignore[union-attr]
+                group.append(run)
+                break
         else:
-            group.append(run)
+            groups.append([run])
     return groups
-
-
-def _same_baseline(one: LearningCurves | None, other: LearningCurves | None) -> bool:
-    if one is None or other is None:
-        return False
-    name = one.names[0]
-    return name in other.returns and np.array_equal(one[name], other[name])
 
 
 def _learning(group: Sequence[Run]) -> dict[str, Any]:
     """The figure and the comparison of runs in the same tasks."""
-    curves, window = _joined(group), max(run.window for run in group)
+    returns: dict[str, Any] = {}
+    for run in group:
+        for name, array in run.curves.returns.items():  # type: ignore[union-attr]
+            differs = name in returns and not np.array_equal(returns[name], array)
+            returns[f"{name}, {run.name}" if differs else name] = array
+    curves, window = LearningCurves(returns), max(run.window for run in group)
     comparison = group[0].comparison if len(group) == 1 else None
     single = curves.mazes == curves.seeds == 1
     bootstrap = Bootstrap("both" if curves.mazes > 1 else "seeds")
@@ -121,16 +114,6 @@ def _learning(group: Sequence[Run]) -> dict[str, Any]:
         "figure": _svg(plot_learning_curves(drawn, window=min(window, curves.episodes), bootstrap=bootstrap)),
         "table": None if comparison is None else comparison.table(),
     }
-
-
-def _joined(group: Sequence[Run]) -> LearningCurves:
-    """The curves of runs in the same tasks; a condition that differs between runs carries the name of its run."""
-    returns: dict[str, Any] = {}
-    for run in group:
-        for name, array in ({} if run.curves is None else run.curves.returns).items():
-            known = name in returns and not np.array_equal(returns[name], array)
-            returns[f"{name}, {run.name}" if known else name] = array
-    return LearningCurves(returns)
 
 
 def _twice(curves: LearningCurves) -> LearningCurves:
@@ -166,10 +149,6 @@ def _deep_learning(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _svg(figure: Any) -> Markup:
     return Markup(svg_of(figure))  # matplotlib escapes the texts of a figure
-
-
-def _format(number: Any, spec: str) -> str:
-    return format(+number, spec)  # with the sign, a value that is missing is an error that names it
 
 
 def _show(value: Any) -> str:

@@ -55,7 +55,11 @@ class RunFolder:
             "secret_rl": VERSION,
             "command": command,
             "settings": plain(settings),
-            "inputs": {name: _identity(value) for name, value in (inputs or {}).items() if value is not None},
+            "inputs": {
+                name: value if isinstance(value, str) else sha256(value.read_bytes()).hexdigest()[:16]
+                for name, value in (inputs or {}).items()
+                if value is not None
+            },
         }
         self._lock: Lock = folder_lock(folder)
         record = _unfinished(folder / RECORD)
@@ -145,11 +149,6 @@ def _unfinished(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return record if record.get("finished") is False and isinstance(record.get("done"), list) else {}
-
-
-def _identity(value: Path | str) -> str:
-    """The content of a file as a hash, text as it is."""
-    return value if isinstance(value, str) else sha256(value.read_bytes()).hexdigest()[:16]
 
 
 def _now() -> str:

@@ -48,13 +48,12 @@ class Run:
 
 def load_runs(paths: Sequence[Path]) -> list[Run]:
     """Every run, each under its own name."""
-    runs: list[Run] = []
+    runs: dict[str, Run] = {}
     for path in paths:
-        name = printable(path)
-        if any(run.name == name for run in runs):
+        if (name := printable(path)) in runs:
             raise ValueError(f"{name} is named twice: name each run once")
-        runs.append(_load(path, name))
-    return runs
+        runs[name] = _load(path, name)
+    return list(runs.values())
 
 
 def _load(path: Path, name: str) -> Run:
@@ -72,11 +71,12 @@ def _load(path: Path, name: str) -> Run:
 def _load_command(folder: Path, name: str) -> Run:
     record = FORMAT.read_json(folder / RECORD)
     facts = {"command": record["command"], "version": record["secret_rl"], "date": record["date"]}
+    facts |= {"finished": bool(record["finished"]), "seconds": record.get("seconds")}
     fit, curves, comparison = (record.get(part) for part in ("fit", "curves", "comparison"))
     return Run(
-        name=name,
-        facts={**facts, "finished": bool(record["finished"]), "seconds": record.get("seconds")},
-        settings=_flat(record["settings"]),
+        name,
+        facts,
+        _flat(record["settings"]),
         data=record.get("data"),
         fit=None if fit is None else FitReport.from_json(fit),
         quality={printable(of): CreditQuality.from_json(found) for of, found in record.get("quality", {}).items()},
@@ -93,12 +93,9 @@ def _load_training(folder: Path, name: str) -> Run:
     from secret_rl.sb3.checkpoint import FORMAT as TRAINING
 
     state = TRAINING.read_json(folder / _STATE)
-    return Run(
-        name=name,
-        facts={"command": "train", "finished": bool(state["finished"])},
-        settings=_flat(state["fingerprint"]),
-        deep=DeepCurve.load(folder / Path(state["files"]["curve"]).name),
-    )
+    facts = {"command": "train", "finished": bool(state["finished"])}
+    deep = DeepCurve.load(folder / Path(state["files"]["curve"]).name)
+    return Run(name, facts, _flat(state["fingerprint"]), deep=deep)
 
 
 def _load_curves(folder: Path, name: str) -> Run:
@@ -129,8 +126,6 @@ def _picture(path: Path) -> bytes:
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
+        nested = isinstance(value, Mapping) and value
+        flat |= _flat(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
     return flat

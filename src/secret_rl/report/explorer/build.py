@@ -99,25 +99,20 @@ def explore(
     with progress_bar(progress, "episodes") as tick, closing(Viewer(data, env, replay)) as viewer:
         chosen = builder.choose(trajectories, tick) if episodes is None else builder.check(episodes)
         content = builder.content(chosen, viewer, title, tick)
-    name = f"{Path(model).name}, " if isinstance(model, str | Path) else ""
-    html = render_page(content | _about_model(secret, name), content["title"])
+    name, report = f"{Path(model).name}, " if isinstance(model, str | Path) else "", secret.report
+    assert report is not None
+    about = f"seed {secret.seed}, {report.steps:,} updates" if hasattr(secret, "seed") else secret.name
+    doubt = doubt_of(report)
+    content |= {
+        "model": f"{name}{about}",
+        "verdict": verdict_of(report),
+        "doubt": None if doubt is None else f"{report.verdict}: {doubt}.",
+        "classes": {"names": list(report.classes.names), "signs": report.classes.signs.tolist()},
+    }
+    html = render_page(content, content["title"])
     replace_text(out, html)
     shown = tuple(entry["episode"] for entry in content["trajectories"])
     return Explored(Path(out), len(html.encode()), shown, tuple(content["notes"]))
-
-
-def _about_model(secret: CreditMethod, name: str) -> dict[str, Any]:
-    """Which model it is, the verdict on it, and its classes of reward."""
-    assert secret.report is not None
-    doubt = doubt_of(secret.report)
-    about = f"seed {secret.seed}, {secret.report.steps:,} updates" if hasattr(secret, "seed") else secret.name
-    classes = secret.report.classes
-    return {
-        "model": f"{name}{about}",
-        "verdict": verdict_of(secret.report),
-        "doubt": None if doubt is None else f"{secret.report.verdict}: {doubt}.",
-        "classes": {"names": list(classes.names), "signs": classes.signs.tolist()},
-    }
 
 
 class _Builder:
@@ -132,7 +127,6 @@ class _Builder:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotCreditWarning)  # the page says so
             self._shaping = ReplayShaping(OnlineCredit(secret) if potential is None else potential, discount)
-        self._probabilities: dict[int, NDArray[np.float32]] = {}
         self._notes: list[str] = []
 
     def choose(self, count: int, tick: Tick) -> NDArray[np.int64]:
@@ -141,12 +135,11 @@ class _Builder:
         size = pool_size(self._data, count)
         pool = choose(self._data.lengths, self._data.successful, np.zeros(len(self._data), np.int64), size)
         wrong: list[int] = []
-        for numbers, part in self._parts(pool):
+        for _, part in self._parts(pool):
             inspected = inspector(self._secret, part)
-            for i, number in enumerate(numbers.tolist()):
-                found = self._probabilities[number] = inspected.probabilities(i)
-                classes = self._classes.index(part[i].rewards)
-                wrong.append(int((found.argmax(1) != classes).sum()))
+            for i, episode in enumerate(part):
+                predicted = inspected.probabilities(i).argmax(1)
+                wrong.append(int((predicted != self._classes.index(episode.rewards)).sum()))
                 tick("predicted", len(wrong), len(pool))
         return pool[choose(self._data.lengths[pool], self._data.successful[pool], np.array(wrong), count)]
 
@@ -194,13 +187,13 @@ class _Builder:
         events, others = annotation_names(self._data)
         for numbers, part in self._parts(chosen):
             inspected = inspector(self._secret, part)
-            shaping, credited = self._shaped(part), self._credited(part)
+            shaping, found = self._shaped(part), self._secret.attribute(part, progress=False)
+            credited = np.zeros(part.steps, np.bool_)  # which rewards are predicted, and left open by the present
+            credited[part.offsets[found.episode] + found.step] = True
             for i, number in enumerate(numbers.tolist()):
                 episode, rows = part[i], slice(int(part.offsets[i]), int(part.offsets[i + 1]))
-                found = self._probabilities.pop(number, None)
-                found = inspected.probabilities(i) if found is None else found
                 attention = partial(inspected.attention, i)
-                entry = describe(episode, found, self._classes, credited[rows], attention)
+                entry = describe(episode, inspected.probabilities(i), self._classes, credited[rows], attention)
                 entry |= {"episode": number, **annotations(episode, events, others)}
                 if shaping is not None:
                     entry["shaping"], entry["potential"] = ([short(v) for v in values[rows]] for values in shaping)
@@ -227,13 +220,6 @@ class _Builder:
                 f"{dropped:,} frames are left out so that the page stays small; the nearest one is shown instead. "
                 "Frames at rewards and at the steps they look at are kept: show fewer trajectories for more frames."
             )
-
-    def _credited(self, part: Trajectories) -> NDArray[np.bool_]:
-        """(steps,) which rewards are predicted, and left open by the present."""
-        found = self._secret.attribute(part, progress=False)
-        credited = np.zeros(part.steps, np.bool_)
-        credited[part.offsets[found.episode] + found.step] = True
-        return credited
 
     def _shaped(self, part: Trajectories) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """(steps,) the shaping reward, and the potential; None where the model itself offers none."""
@@ -312,9 +298,7 @@ def choose(
 
 def _spread(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """At most ``count`` of some places, evenly spaced."""
-    if len(places) <= count:
-        return places
-    return places[np.linspace(0, len(places) - 1, count).astype(np.int64)] if count else places[:0]
+    return places[np.linspace(0, len(places) - 1, min(count, len(places))).astype(np.int64)]
 
 
 def pack(content: Any) -> str:

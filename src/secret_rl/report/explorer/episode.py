@@ -37,9 +37,11 @@ def describe(
         attention: Gives (rows, steps) attention of the steps it is called with.
     """
     rewards = np.asarray(episode.rewards, np.float64)
-    actual, predicted = classes.index(rewards), probabilities.argmax(1)
+    predicted = probabilities.argmax(1)
+    right = predicted == classes.index(rewards)
     shown, total = _attention_steps(rewards, classes.signs[predicted])
     rows: Iterable[NDArray[np.float32]] = attention(shown) if len(shown) else ()
+    kinds = np.where(right, np.where(credited, "right", "decided"), np.where(rewards, "missed", "false alarm"))
     return {
         "steps": len(episode),
         "return": short(rewards.sum()),
@@ -47,15 +49,11 @@ def describe(
         "ended": "terminated" if episode.terminated else "truncated" if episode.truncated else "open",
         "rewards": [[int(t), short(rewards[t])] for t in np.flatnonzero(rewards)],
         "predicted": predicted.tolist(),
-        "wrong": np.flatnonzero(predicted != actual).tolist(),
+        "wrong": np.flatnonzero(~right).tolist(),
         "chances": np.rint(probabilities.T * _PROBABILITY_UNIT).astype(int).tolist(),
         "attention": [
-            {
-                "step": int(t),
-                "kind": _kind(float(rewards[t]), bool(predicted[t] == actual[t]), bool(credited[t])),
-                **_weights(row[: int(t) + 1]),
-            }
-            for t, row in zip(shown, rows, strict=True)
+            {"step": t, "kind": str(kinds[t]), **_weights(row[: t + 1])}
+            for t, row in zip(shown.tolist(), rows, strict=True)
         ],
         "rows_left_out": total - len(shown),
         "actions": _actions(episode),
@@ -101,13 +99,10 @@ def observed_numbers(episode: Episode) -> dict[str, Any]:
 
 def with_final(episode: Episode) -> Any:
     """Observations and the final one, one row more than there are steps; the last is repeated where it is not known."""
-    if episode.final_observation is None:
-        return map_arrays(lambda rows: np.concatenate([rows, rows[-1:]]), episode.observations)
-    return map_arrays(
-        lambda rows, last: np.concatenate([rows, np.asarray(last, rows.dtype)[None]]),
-        episode.observations,
-        episode.final_observation,
-    )
+    last = episode.final_observation
+    if last is None:
+        last = map_arrays(lambda rows: rows[-1], episode.observations)
+    return map_arrays(lambda rows, end: np.append(rows, np.asarray([end], rows.dtype), 0), episode.observations, last)
 
 
 def short(number: Any) -> float:
@@ -126,12 +121,6 @@ def _attention_steps(rewards: NDArray[np.float64], predicted_signs: NDArray[np.i
         spread = np.linspace(0, len(rewarded) - 1, MOST_ROWS).astype(int)  # where all are alike
         rewarded = rewarded[largest if 0 < (sizes > np.median(sizes)).sum() <= MOST_ROWS else spread]
     return np.sort(np.concatenate([rewarded, alarms[: MOST_ROWS - len(rewarded)]])), total
-
-
-def _kind(reward: float, right: bool, credited: bool) -> str:
-    if right:
-        return "right" if credited else "decided"
-    return "missed" if reward else "false alarm"
 
 
 def _weights(row: NDArray[np.float32]) -> dict[str, list[int]]:

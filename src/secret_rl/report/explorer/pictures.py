@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from math import ceil, sqrt
 from typing import Any, NamedTuple
@@ -33,6 +34,17 @@ _MOST_NOTES = 5
 
 class NoReplay(Exception):
     """Why an episode cannot be replayed."""
+
+
+@contextmanager
+def _trying(what: str) -> Iterator[None]:
+    """Any error in the block becomes a ``NoReplay``: environments, and the engines behind them, may raise anything."""
+    try:
+        yield
+    except NoReplay:
+        raise
+    except Exception as error:
+        raise NoReplay(f"{what} ({type(error).__name__}: {error})") from error
 
 
 class Viewer:
@@ -67,7 +79,7 @@ class Viewer:
             names = ["up", "down", "left", "right"]
         elif isinstance(bare, KeysDoorsEnv):
             names = ACTIONS
-        elif callable(getattr(bare, "get_action_meanings", None)):  # Atari
+        elif hasattr(bare, "get_action_meanings"):  # Atari
             names = bare.get_action_meanings()
         elif hasattr(getattr(bare, "actions", None), "__members__"):  # MiniGrid
             names = list(bare.actions.__members__)
@@ -79,8 +91,10 @@ class Viewer:
         try:
             if self._env is not None and isinstance(bare, TriggersEnv):
                 return triggers_scene(bare, replay(self._env, self._data, episode))
-            if isinstance(bare, KeysDoorsEnv):
-                return self._map(bare, episode)
+            if isinstance(bare, KeysDoorsEnv):  # the map alone: the data has the frames, and a replay in 3D takes long
+                with _trying("the engine failed"):
+                    bare.reset(seed=_seed(episode))
+                return keys_doors_map(bare.puzzle, episode)
         except NoReplay as reason:
             self._note("Mazes are not drawn", reason)
         return {} if self._pictured or self._renders else {"values": observed_numbers(episode)}
@@ -125,19 +139,6 @@ class Viewer:
             return {}
         return {"places": _places([x + 0.5 for x, _ in positions], [y + 0.5 for _, y in positions], width, height)}
 
-    def _map(self, env: KeysDoorsEnv, episode: Episode) -> dict[str, Any]:
-        """The map alone: the data has the frames, and a replay in 3D takes long."""
-        try:
-            env.reset(seed=_seed(episode))
-        except NoReplay:
-            raise
-        except Exception as failed:  # the engine is another program
-            raise NoReplay(f"the engine failed ({type(failed).__name__}: {failed})") from failed
-        found = keys_doors_map(env.puzzle, episode)
-        if found is None:
-            raise NoReplay("the episodes are of other maps, or hold no position, key_picked and door_opened")
-        return found
-
     def _note(self, what: str, reason: NoReplay) -> None:
         note = f"{what}: {reason}."
         if note not in self.notes and len(self.notes) < _MOST_NOTES:
@@ -153,10 +154,8 @@ def make_env(env: EnvLike | None, meta: Mapping[str, Any]) -> gym.Env[Any, Any]:
         return name()
     if env is None and ":" in name:  # it would import a module that the data names
         raise NoReplay(f"the data names {name!r}, which would import a module: give the id yourself with env")
-    try:
+    with _trying(f"{name} cannot be made"):
         return gym.make(name, **{**(meta.get("env_options") or {}), "render_mode": "rgb_array"})
-    except Exception as refused:  # an environment may raise anything
-        raise NoReplay(f"{name} cannot be made ({type(refused).__name__}: {refused})") from refused
 
 
 def replay(env: gym.Env[Any, Any], data: Trajectories, episode: Episode) -> Iterator[int]:
@@ -164,10 +163,9 @@ def replay(env: gym.Env[Any, Any], data: Trajectories, episode: Episode) -> Iter
 
     Raises ``NoReplay`` as soon as it differs from what is stored.
     """
-    seed = _seed(episode)
     same_view = env.observation_space == data.observation_space
-    try:
-        observation, _ = env.reset(seed=seed)
+    with _trying("the environment failed"):
+        observation, _ = env.reset(seed=_seed(episode))
         yield 0
         for t in range(len(episode)):
             if same_view and not _is_row(observation, episode.observations, t):
@@ -179,10 +177,6 @@ def replay(env: gym.Env[Any, Any], data: Trajectories, episode: Episode) -> Iter
             if (terminated or truncated) and t + 1 < len(episode):
                 raise NoReplay(f"the environment ends at step {t + 1}, stored are {len(episode)}")
             yield t + 1
-    except (NoReplay, GeneratorExit):
-        raise
-    except Exception as failed:  # an environment may raise anything
-        raise NoReplay(f"the environment failed ({type(failed).__name__}: {failed})") from failed
 
 
 def _seed(episode: Episode) -> int:
@@ -218,18 +212,18 @@ def triggers_scene(env: TriggersEnv, steps: Iterable[int]) -> dict[str, Any]:
     return {"scene": scene, "places": _places(x, y, size + 2, size + 2)}
 
 
-def keys_doors_map(puzzle: Puzzle, episode: Episode) -> dict[str, Any] | None:
-    """A keys-and-doors map from above and when keys and doors were used; None where the episode is of another map.
+def keys_doors_map(puzzle: Puzzle, episode: Episode) -> dict[str, Any]:
+    """A keys-and-doors map from above and when keys and doors were used; ``NoReplay`` if the episode is of another map.
 
     North is up. ``places`` are shares of the picture; before the first step the agent is at the start.
     """
-    stored = [episode.annotations.get(name) for name in ("position", "key_picked", "door_opened")]
-    if any(rows is None for rows in stored):
-        return None
-    position, picked, opened = (np.asarray(rows) for rows in stored)
+    names = ("position", "key_picked", "door_opened")
+    if missing := [name for name in names if name not in episode.annotations]:
+        raise NoReplay(f"the data does not hold {' and '.join(missing)}")
+    position, picked, opened = (np.asarray(episode.annotations[name]) for name in names)
     positions = np.concatenate([[centre(puzzle.start)], position.astype(np.float64)]) / CELL
     if np.hypot(*(positions[1] - positions[0])) > 1:  # one step is at most half a cell
-        return None
+        raise NoReplay("the episodes are of other maps")
     keys, doors, height = _used(puzzle.keys, picked, positions), _used(puzzle.doors, opened, positions), puzzle.height
 
     def up(cell: tuple[int, int]) -> list[int]:
@@ -254,9 +248,9 @@ def _used(things: Any, colours: NDArray[Any], positions: NDArray[np.float64]) ->
     used = [-1] * len(things)
     for t in np.flatnonzero(colours).tolist():
         alike = [i for i, thing in enumerate(things) if thing.colour == colours[t] and used[i] < 0]
+        distance = {i: np.hypot(*(np.array(things[i].cell) + 0.5 - positions[t + 1])) for i in alike}
         if alike:
-            distance = {i: np.hypot(*(np.array(things[i].cell) + 0.5 - positions[t + 1])) for i in alike}
-            used[min(alike, key=distance.__getitem__)] = t + 1
+            used[min(distance, key=distance.__getitem__)] = t + 1
     return used
 
 

@@ -24,8 +24,6 @@ _HEADERS = {
 class Server(ThreadingHTTPServer):
     """Answers each request in a thread that does not keep the process from ending."""
 
-    daemon_threads = True
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Quiet about clients that go away."""
         if not isinstance(sys.exception(), OSError):

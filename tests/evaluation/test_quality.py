@@ -1,7 +1,6 @@
 """Credit against the truth: worked by hand, equal to loops, right for the oracle, low for uniform credit."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -63,13 +62,6 @@ def test_events_worked_by_hand():
     negative = credit_quality(two_rows(), EVENTS, rewards="negative")
     assert (negative.precision, negative.recall, negative.attention_on_events) == (0.5, 0.5, 0.5)  # 1 and 3, of 0 and 3
     assert concentration(negative) == {0: 0.5, 1: 0.5}
-    both = credit_quality(two_rows(), EVENTS, rewards="all")
-    assert (both.rows, both.precision, both.recall) == (2, pytest.approx(2 / 5), pytest.approx(2 / 3))
-    assert both.row_precision == pytest.approx((1 / 3 + 1 / 2) / 2)
-    assert both.row_recall == pytest.approx((1 + 1 / 2) / 2)
-    high, higher = (credit_quality(two_rows(), EVENTS, threshold) for threshold in (0.3, 0.6))
-    assert (high.precision, high.recall, high.threshold) == (1.0, 1.0, 0.3)
-    assert (higher.precision, higher.recall, higher.row_precision, higher.rows) == (0, 0, 0, 1)
 
 
 def test_causes_worked_by_hand():
@@ -86,24 +78,9 @@ def test_causes_worked_by_hand():
     assert near.uniform_share == pytest.approx((3 / 4 + 2 / 5) / 2)
     assert (near.strongest, near.precision, near.recall, near.average_precision) == (1, 1, 1, 1)
 
-
-def test_only_rewards_of_the_kind_with_a_true_event_before_them_are_judged():
-    events = EVENTS & (np.arange(7) != 2)  # the reward at step 2 has none left
-    assert [credit_quality(two_rows(), events, rewards=kind).rows for kind in ("positive", "all")] == [0, 1]
-    zero = replace(two_rows(), reward=np.array([0.0, -1.0]))
-    assert [credit_quality(zero, EVENTS, rewards=kind).rows for kind in ("positive", "negative", "all")] == [0, 1, 2]
     nothing = credit_quality(three_rows(), np.full(9, -1))
     assert (nothing.rows, nothing.strongest, nothing.precision, nothing.average_precision) == (0, 0, 0, 0)
     assert sum(nothing.concentration.values()) == 0
-
-
-def test_one_event_of_several_is_enough_if_any_is_evidence():
-    one = attributions([2, 5], [1], [4], [[0.9, 0.0, 0.1, 0.0, 0.0]])
-    seen = np.array([False, False, True, True, True, False, False])  # steps 0 to 2 of the second episode
-    every, some = (credit_quality(one, seen, events=events) for events in ("all", "any"))
-    assert (every.recall, some.recall, some.row_recall) == (pytest.approx(1 / 3), 1.0, 1.0)
-    assert every.average_precision == pytest.approx((1 + 1 + 3 / 5) / 3)
-    assert (some.average_precision, some.precision, some.events) == (1.0, 1.0, "any")
 
 
 # Random rows
@@ -144,6 +121,7 @@ def by_hand(given, truth, threshold, tolerance, events, rewards):
     """The measures by loops over rows and events."""
     starts = np.cumsum(given.lengths) - given.lengths
     right = credited = found = wanted = 0
+    names = ("average_precision", "strongest", "row_precision", "row_recall", "attention_on_events", "uniform_share")
     rows = []
     for r in range(len(given)):
         reward, first, weights = given.reward[r], starts[r], given.row(r)
@@ -163,17 +141,11 @@ def by_hand(given, truth, threshold, tolerance, events, rewards):
         hits = [any(hits)] if events == "any" else hits
         right, credited = right + (chosen & near).sum(), credited + chosen.sum()
         found, wanted = found + sum(hits), wanted + len(hits)
-        rows.append(
-            {
-                "average_precision": worst_average_precision(scores, weights[~near], events == "any"),
-                "strongest": (top & near).sum() / top.sum(),
-                "row_precision": (chosen & near).sum() / max(chosen.sum(), 1),
-                "row_recall": np.mean(hits),
-                "attention_on_events": weights[near].sum(),
-                "uniform_share": near.mean(),
-            }
-        )  # fmt: skip
-    measures = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]} if rows else {}
+        rows.append((
+            worst_average_precision(scores, weights[~near], events == "any"), (top & near).sum() / top.sum(),
+            (chosen & near).sum() / max(chosen.sum(), 1), np.mean(hits), weights[near].sum(), near.mean(),
+        ))  # fmt: skip
+    measures = dict(zip(names, np.mean(rows or [[0] * 6], 0), strict=True))
     pooled = {"precision": right / max(credited, 1), "recall": found / max(wanted, 1), "rows": len(rows)}
     return {**measures, **pooled}
 
@@ -189,7 +161,7 @@ def test_measures_equal_loops_over_steps_and_orders(seed, threshold, tolerance, 
     quality = credit_quality(rows, truth, threshold, tolerance=tolerance, events=events, rewards=rewards)
     for name, value in by_hand(rows, truth, threshold, tolerance, events, rewards).items():
         assert getattr(quality, name) == pytest.approx(value, abs=1e-6), name
-    assert quality.coverage == rows.coverage
+    assert (quality.coverage, quality.threshold, quality.events) == (rows.coverage, threshold, events)
     assert sum(quality.concentration.values()) == pytest.approx(float(quality.rows > 0))
 
 
@@ -288,17 +260,14 @@ def test_numbers_as_json_and_as_text():
         (EVENTS, {"annotation": "event"}, "annotation='event' names an annotation of trajectories, but the truth is"),
     ],
 )
-def test_bad_truth_and_choices_are_refused(truth, options, message):
+def test_bad_truth_choices_and_attention_are_refused(truth, options, message):
     with pytest.raises(ValueError, match=message):
         credit_quality(two_rows(), truth, **options)
-
-
-@pytest.mark.parametrize("wrong", [-0.5, np.nan])
-def test_attention_that_is_none_is_refused(wrong):
-    broken = two_rows()
-    broken.weights[1] = wrong
-    with pytest.raises(ValueError, match="attention of row 0 on step 1 is (-0.5|nan)"):
-        credit_quality(broken, EVENTS)
+    for wrong in (-0.5, np.nan):
+        broken = two_rows()
+        broken.weights[1] = wrong
+        with pytest.raises(ValueError, match=f"attention of row 0 on step 1 is {wrong}"):
+            credit_quality(broken, EVENTS)
 
 
 def test_attention_by_place_is_the_mean_over_visits_of_the_chosen_rows():
@@ -309,9 +278,10 @@ def test_attention_by_place_is_the_mean_over_visits_of_the_chosen_rows():
     assert np.isnan(heat[1, 0]) and np.isnan(heat[:, 2]).all()
     one = attention_by_place(three_rows(), places, (2, 3), rows=np.array([True, False, False]))
     assert (one[0, 0], one[0, 1], one[1, 1]) == pytest.approx((0.5, 0.3, 0.2))
-    with pytest.raises(ValueError, match=r"shape \(8, 2\).*9 steps"):
-        attention_by_place(three_rows(), places[1:], (2, 3))
-    with pytest.raises(ValueError, match="do not lie in a grid of shape"):
-        attention_by_place(three_rows(), places, (2, 1))
-    with pytest.raises(ValueError, match="rows of shape"):
-        attention_by_place(three_rows(), places, (2, 3), rows=np.array([True]))
+    for at, shape, rows, message in (
+        (places[1:], (2, 3), None, r"shape \(8, 2\).*9 steps"),
+        (places, (2, 1), None, "do not lie in a grid of shape"),
+        (places, (2, 3), np.array([True]), "rows of shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            attention_by_place(three_rows(), at, shape, rows=rows)

@@ -211,16 +211,15 @@ def _array(truth: Trajectories | NDArray[Any], annotation: str | None) -> NDArra
     """(steps,) booleans or whole numbers."""
     if isinstance(truth, Trajectories):
         names = [name for name, array in truth.annotations.items() if array.dtype == np.bool_]
-        if annotation is None:
-            if len(names) != 1:
-                raise ValueError(
-                    f"the truth must be named: these trajectories hold the boolean annotations {names}; "
-                    "pass annotation=..., or an array with one entry per step"
-                )
-            annotation = names[0]
-        if annotation not in truth.annotations:
-            raise ValueError(f"no annotation {annotation!r}: these trajectories hold {sorted(truth.annotations)}")
-        truth = truth.annotations[annotation]
+        if annotation is None and len(names) != 1:
+            raise ValueError(
+                f"the truth must be named: these trajectories hold the boolean annotations {names}; "
+                "pass annotation=..., or an array with one entry per step"
+            )
+        name = names[0] if annotation is None else annotation
+        if name not in truth.annotations:
+            raise ValueError(f"no annotation {name!r}: these trajectories hold {sorted(truth.annotations)}")
+        truth = truth.annotations[name]
     elif annotation is not None:
         raise ValueError(f"annotation={annotation!r} names an annotation of trajectories, but the truth is an array")
     truth = np.asarray(truth)
@@ -248,8 +247,7 @@ def attention_by_place(
     places = np.asarray(places)
     starts = np.concatenate([[0], np.cumsum(attributions.lengths)])
     if places.shape != (starts[-1], 2):
-        raise ValueError(f"places of shape {places.shape}, but the attributions are of {starts[-1]} steps: expected "
-                         f"({starts[-1]}, 2)")  # fmt: skip
+        raise ValueError(f"places of shape {places.shape}, expected (steps, 2) for {starts[-1]} steps")
     if len(places) and (places.min() < 0 or (places.max(0) >= shape).any()):
         raise ValueError(f"places from {places.min(0)} to {places.max(0)} do not lie in a grid of shape {shape}")
     chosen = np.ones(len(attributions), np.bool_) if rows is None else np.asarray(rows, np.bool_)
