@@ -42,30 +42,17 @@ learners = st.builds(
 
 
 @settings(max_examples=25)
-@given(triggers_options(fixed=True), learners)
-def test_compiled_is_stepped(options, learner):
-    env = TriggersEnv(**vars(options))
-    assert_same(learner.learn(env, 12), learner.learn(env, 12, state=in_info))
-
-
-@settings(max_examples=25)
 @given(triggers_options(fixed=True), learners, st.floats(0, 2), st.booleans(), st.booleans(), st.data())
-def test_compiled_is_stepped_when_shaped(options, learner, cap, keep, once, data):
+def test_compiled_is_stepped(options, learner, cap, keep, once, data):
+    """Shaped, and not."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     potentials = rng.normal(size=options.num_states) * data.draw(st.sampled_from([0, 1]))
     earned = np.maximum(0, rng.normal(size=(options.num_states, 4)) - 1) * data.draw(st.sampled_from([0, 1]))
-    shaped = Shaping(
-        TriggersEnv(**vars(options)),
-        potential=lambda state: float(potentials[state]),
-        earns=lambda state, action: float(earned[state, action]),
-        cap=cap,
-        discount=learner.discount,
-        keep=keep,
-        scale=data.draw(st.sampled_from([1.0, 0.3])),
-        once=once,
-    )
-    assert tabular_of(shaped) is not None
-    assert_same(learner.learn(shaped, 12), learner.learn(shaped, 12, state=in_info))
+    plain, scale = TriggersEnv(**vars(options)), data.draw(st.sampled_from([1.0, 0.3]))
+    terms = {"cap": cap, "discount": learner.discount, "keep": keep, "scale": scale, "once": once}
+    for env in (plain, Shaping(plain, potentials.item, lambda s, a: earned.item(s, a), **terms)):
+        assert tabular_of(env) is not None
+        assert_same(learner.learn(env, 12), learner.learn(env, 12, state=in_info))
 
 
 @settings(max_examples=15)
@@ -138,9 +125,8 @@ def test_returns_are_unshaped():
     inner = RecordEpisodeStatistics(TriggersEnv(size=3, triggers=1, prizes=2, layout_seed=1), buffer_length=60)
     shaped = Shaping(inner, lambda s: s % 7.0, lambda s, a: 0.5, 2.0, 1.0, True)
     curve = QLearning(discount=1.0, epsilon=0.5).learn(shaped, 60).curve
-    assert curve.returns.tolist() == list(inner.return_queue)
-    assert curve.lengths.tolist() == list(inner.length_queue)
-    assert len(set(inner.return_queue)) > 2
+    assert curve.returns.tolist() == list(inner.return_queue) and len(set(inner.return_queue)) > 2
+    assert curve.lengths.tolist() == list(inner.length_queue) and len(curve) == 60
 
 
 def test_same_seed_same_curve_other_seed_other_curve():

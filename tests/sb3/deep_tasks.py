@@ -1,8 +1,13 @@
 """Tasks that take no time, small agents, and callbacks that watch or interrupt them."""
 
+from copy import deepcopy
+
 import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+from secret_rl.sb3.checkpoint import model_state
 
 SMALL = {"policy_kwargs": {"net_arch": [8]}, "device": "cpu"}
 MAZE = {"size": 3, "triggers": 1, "layout_seed": 4, "max_steps": 9, "window": None}
@@ -36,13 +41,12 @@ class Patience(gym.Env):
     observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
     action_space = gym.spaces.Discrete(3)
 
-    def __init__(self, longest=20):
-        self.longest = longest
-        self.actions = []
+    def __init__(self, longest=20, shortest=1):
+        self.shortest, self.longest, self.actions = shortest, longest, []
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.left = int(self.np_random.integers(1, self.longest + 1))
+        self.left = int(self.np_random.integers(self.shortest, self.longest + 1))
         return np.zeros(1, np.float32), {}
 
     def step(self, action):
@@ -66,3 +70,35 @@ class Interrupt(BaseCallback):
         if self.num_timesteps >= self.at:
             raise Interrupted
         return True
+
+
+class AtSteps(BaseCallback):
+    """Calls a function of the callback at some steps, or at all."""
+
+    def __init__(self, function, *steps):
+        super().__init__()
+        self.function, self.steps = function, steps
+
+    def _on_step(self):
+        if not self.steps or self.num_timesteps in self.steps:
+            self.function(self)
+        return True
+
+
+def agent_in(algorithm, env, policy="MlpPolicy", **options):
+    """A small agent that has learned nothing yet."""
+    if issubclass(algorithm, OffPolicyAlgorithm):
+        options = {"buffer_size": 500, **options}
+    return algorithm(policy, env, **{"seed": 0, **deepcopy(SMALL), **options})  # policies write into their options
+
+
+def assert_same(mine, theirs):
+    """Two trainings are the same to the bit: agents, optimisers, counters and curves."""
+    (state, arrays), (other, others) = (model_state(trained.model) for trained in (mine, theirs))
+    assert state["parameters"] == other["parameters"] and arrays.keys() == others.keys()
+    for name, array in arrays.items():
+        assert array.shape == others[name].shape and array.tobytes() == others[name].tobytes(), name
+    for name in ("num_timesteps", "_n_updates", "_current_progress_remaining"):
+        assert getattr(mine.model, name) == getattr(theirs.model, name), name
+    for name, values in vars(mine.curve).items():
+        np.testing.assert_array_equal(values, getattr(theirs.curve, name), err_msg=name)

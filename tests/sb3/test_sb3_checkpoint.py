@@ -1,34 +1,27 @@
 """Training that is interrupted, at any moment, ends where it would have ended; files that are damaged are refused."""
 
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-import time
-from contextlib import contextmanager
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
+import sb3_contrib as contrib
+import stable_baselines3 as sb3
 import torch
+from stable_baselines3.common.vec_env import VecNormalize
+from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, AtSteps, Hallway, Interrupt, Interrupted, agent_in, assert_same
+from tests.sealing import change_arrays, change_json
 
-sb3 = pytest.importorskip("stable_baselines3")
-contrib = pytest.importorskip("sb3_contrib")
-
-from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
-from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, Hallway, Interrupt, Interrupted  # noqa: E402
-from tests.sealing import change_arrays, change_json  # noqa: E402
-
-from secret_rl.atomic import InUseError, folder_lock  # noqa: E402
-from secret_rl.files import FileFormatError, ResumeError  # noqa: E402
-from secret_rl.sb3 import PotentialShapingVecEnv, load_weights, save_weights, shape_with, train  # noqa: E402
-from secret_rl.sb3.checkpoint import end_running_episodes, model_state  # noqa: E402
-from secret_rl.shaping import TablePotential  # noqa: E402
-from secret_rl.testing.shaping import EveryEnding  # noqa: E402
+from secret_rl.atomic import InUseError, folder_lock
+from secret_rl.files import FileFormatError, ResumeError
+from secret_rl.sb3 import PotentialShapingVecEnv, load_weights, save_weights, shape_with, train
+from secret_rl.sb3.checkpoint import end_running_episodes
+from secret_rl.shaping import TablePotential
+from secret_rl.testing.shaping import EveryEnding
 
 POTENTIAL = TablePotential({state: state / 400 for state in range(400)})
 REPLAYED = {"learning_starts": 20, "buffer_size": 120, "train_freq": 1, "batch_size": 8, **SMALL}
@@ -63,17 +56,6 @@ def run(case, folder, callback=None, env=None, algorithm=None, **changes):
     return train(algorithm or usual_algorithm, env or usual, 200, folder=folder, callback=callback, **options)
 
 
-def assert_same(mine, theirs):
-    (state, arrays), (other, others) = (model_state(trained.model) for trained in (mine, theirs))
-    assert state["parameters"] == other["parameters"] and arrays.keys() == others.keys()
-    for name, array in arrays.items():
-        assert array.shape == others[name].shape and array.tobytes() == others[name].tobytes(), name
-    for name in ("num_timesteps", "_n_updates", "_current_progress_remaining"):
-        assert getattr(mine.model, name) == getattr(theirs.model, name), name
-    for name, values in vars(mine.curve).items():
-        np.testing.assert_array_equal(values, getattr(theirs.curve, name), err_msg=name)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_interrupted_training_ends_where_undisturbed_training_ends(case, tmp_path):
     """Interrupted in the second and in the last part, each time some steps after a checkpoint."""
@@ -89,51 +71,35 @@ def test_interrupted_training_ends_where_undisturbed_training_ends(case, tmp_pat
 
 
 def test_episodes_cut_by_a_part_bootstrap():
-    model = sb3.DQN("MlpPolicy", gym.make("CartPole-v1"), buffer_size=10, device="cpu")
-    end_running_episodes(model)  # nothing there yet
+    model = agent_in(sb3.DQN, Hallway())
     buffer = model.replay_buffer
-    for done in (0, 1, 0):
+    end_running_episodes(model)  # nothing there yet
+
+    def add(done):
         buffer.add(np.zeros((1, 4)), np.zeros((1, 4)), np.zeros((1, 1)), np.ones(1), np.array([done]), [{}])
+
+    for done in (0, 1, 0):
+        add(done)
     for _ in range(2):
         end_running_episodes(model)
         assert buffer.dones[:3, 0].tolist() == [0, 1, 1] and buffer.timeouts[:3, 0].tolist() == [0, 0, 1]
-    buffer.add(np.zeros((1, 4)), np.zeros((1, 4)), np.zeros((1, 1)), np.ones(1), np.array([1]), [{}])
+    add(1)
     end_running_episodes(model)
     assert buffer.timeouts[3, 0] == 0, "an episode that terminated was not cut"
 
 
-SCRIPT = """
-import sys
-from stable_baselines3 import DQN
-from secret_rl.sb3 import train
-maze = {"size": 3, "triggers": 1, "layout_seed": 4, "max_steps": 9, "window": None}
-trained = train(
-    DQN, "secret_rl/Triggers-v0", 1000, env_options=maze, n_envs=2, folder=sys.argv[1], checkpoint_every=50,
-    evaluate_every=400, evaluation_episodes=2, learning_starts=20, buffer_size=700, train_freq=4, batch_size=8,
-    policy_kwargs={"net_arch": [8]}, device="cpu", progress=False,
-)
-weights = [p.detach().double().abs().sum() for p in trained.model.policy.parameters()]
-print(float(sum(weights)), trained.curve.training_steps[-1])
-"""
+def killed(folder, step):
+    run("DQN", folder, AtSteps(lambda _: os.kill(os.getpid(), signal.SIGKILL), step))
 
 
-@pytest.mark.slow
-def test_a_killed_process_leaves_a_folder_to_resume_from(tmp_path, capsys, monkeypatch):
-    """SIGKILL soon after a checkpoint was written, at whatever moment the process is then, twice."""
-    state = tmp_path / "killed" / "state.json"
-    for _ in range(2):
-        before = state.stat().st_mtime_ns if state.exists() else 0
-        child = subprocess.Popen([sys.executable, "-c", SCRIPT, tmp_path / "killed"])
-        while child.poll() is None and (not state.exists() or state.stat().st_mtime_ns == before):
-            time.sleep(0.002)
-        child.send_signal(signal.SIGKILL)
-        assert child.wait() == -signal.SIGKILL, "it was over before it could be killed"
-    printed = []
-    for folder in ("killed", "whole"):
-        monkeypatch.setattr(sys, "argv", ["", str(tmp_path / folder)])
-        exec(SCRIPT, {})
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1]
+def test_a_killed_process_leaves_a_folder_to_resume_from(tmp_path):
+    """In the second part and in the last; ``make attack`` kills it anywhere."""
+    for step in (90, 170):
+        child = multiprocessing.get_context("spawn").Process(target=killed, args=(tmp_path / "killed", step))
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+    assert_same(run("DQN", tmp_path / "killed"), run("DQN", tmp_path / "whole"))
     left = sorted(path.name.split("-")[0] for path in (tmp_path / "killed").iterdir())
     assert left == ["curve", "model", "state.json"], "a finished training keeps no replay buffer and no scraps"
 
@@ -191,61 +157,48 @@ def test_damaged_files_are_named(unfinished, tmp_path):
     assert_same(run("DQN", folder), run("DQN", tmp_path / "undisturbed"))
 
 
+GONE = object()
 STATES = [
-    lambda state: state.update(version=2),
-    lambda state: state.update(part=-1),
-    lambda state: state.update(finished=1),
-    lambda state: state.pop("fingerprint"),
-    lambda state: state.pop("model"),
-    lambda state: state.update(files=["model-1.safetensors"]),
-    lambda state: state["files"].update(model="curve-1.safetensors"),
-    lambda state: state["files"].update(curve="../../../etc/passwd"),
-    lambda state: state["model"]["parameters"]["dict"].append(["predict", {"dict": []}]),
-    lambda state: state["model"]["parameters"].update(code="print()"),
-    lambda state: state["model"].update(parameters={"dict": []}),
-    lambda state: state["model"].update(tensors={"dict": [["gamma", {"tensor": "parameters.policy.q_net"}]]}),
-    lambda state: state["model"].update(numbers=[1]),
-    lambda state: state.update(replay={"pos": 3}),
-    lambda state: state["replay"].update(pos=120),
-    *(
-        lambda state, name=name, value=value: state["model"]["numbers"].update({name: value})
-        for name, value in [
-            ("num_timesteps", "64"), ("num_timesteps", True), ("num_timesteps", 10**400), ("num_timesteps", 64.5),
-            ("exploration_rate", None), ("gamma", 0.5), ("policy_class", 0.5), ("__class__", 0.5), ("predict", 0.5),
-        ]
-    ),
-    *(
-        lambda state, name=name, value=value: state["replay"].update({name: value})
-        for name, value in [("pos", "1"), ("pos", 1.5), ("full", 0), ("full", None), ("buffer_size", 9)]
-    ),
+    ("version", 2), ("part", -1), ("finished", 1), ("fingerprint", GONE), ("model", GONE),
+    ("files", ["model-1.safetensors"]), ("files/model", "curve-1.safetensors"), ("files/curve", "../../../etc/passwd"),
+    ("model/parameters/dict", lambda held: [*held, ["predict", {"dict": []}]]),
+    ("model/parameters/code", "print()"), ("model/parameters", {"dict": []}),
+    ("model/tensors", {"dict": [["gamma", {"tensor": "parameters.policy.q_net"}]]}), ("model/numbers", [1]),
+    ("model/numbers/num_timesteps", "64"), ("model/numbers/num_timesteps", True),
+    ("model/numbers/num_timesteps", 10**400), ("model/numbers/num_timesteps", 64.5),
+    ("model/numbers/exploration_rate", None), ("model/numbers/gamma", 0.5), ("model/numbers/policy_class", 0.5),
+    ("model/numbers/__class__", 0.5), ("model/numbers/predict", 0.5), ("replay", {"pos": 3}), ("replay/pos", 120),
+    ("replay/pos", "1"), ("replay/pos", 1.5), ("replay/full", 0), ("replay/full", None), ("replay/buffer_size", 9),
 ]  # fmt: skip
-ARRAYS = {
-    "model-1": lambda _, arrays: arrays.update({name: array * np.nan for name, array in arrays.items()}),
-    "replay-1": lambda _, arrays: arrays["actions"].fill(7),
-    "replay-1 ": lambda _, arrays: arrays["rewards"].fill(np.inf),
-    "replay-1  ": lambda _, arrays: arrays["dones"].fill(2),
-    "replay-1   ": lambda _, arrays: arrays.update(rewards=arrays["rewards"][1:]),
-    "replay-1    ": lambda _, arrays: arrays.pop("rewards"),
-}
+ARRAYS = [
+    ("model-1.safetensors", lambda arrays: arrays.update({name: array * np.nan for name, array in arrays.items()})),
+    ("replay-1.safetensors", lambda arrays: arrays["actions"].fill(7)),
+    ("replay-1.safetensors", lambda arrays: arrays["rewards"].fill(np.inf)),
+    ("replay-1.safetensors", lambda arrays: arrays["dones"].fill(2)),
+    ("replay-1.safetensors", lambda arrays: arrays.update(rewards=arrays["rewards"][1:])),
+    ("replay-1.safetensors", lambda arrays: arrays.pop("rewards")),
+]
 
 
-@pytest.mark.parametrize("change", [*STATES, *ARRAYS])
-def test_hostile_files_are_refused(unfinished, tmp_path, change):
+@pytest.mark.parametrize(("place", "change"), [*STATES, *ARRAYS])
+def test_hostile_files_are_refused(unfinished, tmp_path, place, change):
     """Also where the checksums match."""
+
+    def set_value(state):
+        *parents, name = place.split("/")
+        for parent in parents:
+            state = state[parent]
+        state[name] = change(state[name]) if callable(change) else change
+        if change is GONE:
+            del state[name]
+
     folder = shutil.copytree(unfinished, tmp_path / "folder")
-    if isinstance(change, str):
-        change_arrays(folder / f"{change.strip()}.safetensors", ARRAYS[change])
+    if place.endswith(".safetensors"):
+        change_arrays(folder / place, lambda _, arrays: change(arrays))
     else:
-        change_json(folder / "state.json", change)
+        change_json(folder / "state.json", set_value)
     with pytest.raises((FileFormatError, ResumeError), match=f"{tmp_path}"):
         run("DQN", folder, Interrupt(0))
-
-
-def test_what_checkpoints_cannot_hold_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="needs a folder"):
-        run("DQN", None)
-    with pytest.raises(ValueError, match="optimize_memory_usage"):
-        run("DQN", tmp_path, optimize_memory_usage=True)
 
 
 def test_without_checkpoints_a_folder_keeps_what_was_learned(tmp_path):
@@ -254,64 +207,41 @@ def test_without_checkpoints_a_folder_keeps_what_was_learned(tmp_path):
     assert_same(run("PPO", None, checkpoint_every=None), first)
 
 
-class Counted(Hallway):
-    """Counts what is done with it."""
-
-    used = 0
-
-    def step(self, action):
-        Counted.used += 1
-        return super().step(action)
+def never():
+    raise AssertionError("an environment was made")
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    Counted.used = 0
-    options = {"env": Counted, "env_options": None, "shaping": None}
+    options = {"env": never, "env_options": None, "shaping": None}
     for folder in (tmp_path / "file", tmp_path / "file" / "deep" / "folder", Path("/proc/secret-rl-test")):
         with pytest.raises(OSError, match="nothing can be written there .*: choose another path"):
             run("DQN", folder, **options)
     with folder_lock(tmp_path / "new"), pytest.raises(InUseError):
         run("DQN", tmp_path / "new", **options)
-    assert Counted.used == 0 and (tmp_path / "file").read_text() == "in the way"
+    assert (tmp_path / "file").read_text() == "in the way"
 
 
 def test_one_training_at_a_time_in_a_folder(tmp_path):
     undisturbed, folder = run("DQN", tmp_path / "undisturbed"), tmp_path / "folder"
     refused = []
 
-    class Disturb(BaseCallback):
+    def disturb(_):
         """Another training of the same, while this one runs."""
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        with pytest.raises(InUseError, match="folder is being written by another process") as error:
+            run("DQN", folder)
+        refused.append(error.value)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
 
-        def _on_step(self):
-            if self.num_timesteps in (20, 100, 180):
-                files = {path.name: path.read_bytes() for path in folder.iterdir()}
-                with pytest.raises(InUseError, match="folder is being written by another process") as error:
-                    run("DQN", folder)
-                refused.append(error.value)
-                assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
-            return True
-
-    assert_same(run("DQN", folder, Disturb()), undisturbed)
+    assert_same(run("DQN", folder, AtSteps(disturb, 20, 100, 180)), undisturbed)
     assert len(refused) == 3
     with folder_lock(folder):
         assert_same(run("DQN", folder, Interrupt(0)), undisturbed)  # finished ones are read whoever holds the lock
 
 
-@contextmanager
-def without_rights():
-    """Permission bits do not count for root."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-
-
 def test_a_finished_training_is_read_from_a_folder_without_write_access():
+    root = os.geteuid() == 0  # permission bits do not count for root
     with tempfile.TemporaryDirectory() as parent:
         Path(parent).chmod(0o755)
         folder = Path(parent, "folder")
@@ -320,64 +250,59 @@ def test_a_finished_training_is_read_from_a_folder_without_write_access():
             path.chmod(0o444)
         folder.chmod(0o555)
         try:
-            with without_rights():
-                with pytest.raises(PermissionError, match="nothing can be written there"):
-                    run("PPO", folder / "another")
-                assert_same(run("PPO", folder, Interrupt(0)), first)
+            if root:
+                os.seteuid(65534)
+            with pytest.raises(PermissionError, match="nothing can be written there"):
+                run("PPO", folder / "another")
+            assert_same(run("PPO", folder, Interrupt(0)), first)
         finally:
+            if root:
+                os.seteuid(0)
             folder.chmod(0o755)
 
 
-KINDS = {
-    "DQN": (sb3.DQN, {"buffer_size": 10}), "PPO": (sb3.PPO, {"n_steps": 8, "batch_size": 8}),
-    "SAC": (sb3.SAC, {"buffer_size": 10}), "TD3": (sb3.TD3, {"buffer_size": 10}),
-}  # fmt: skip
+def agent(algorithm, seed, units=8):
+    env = Hallway() if algorithm in (sb3.DQN, sb3.PPO) else "Pendulum-v1"
+    return agent_in(algorithm, env, seed=seed, policy_kwargs={"net_arch": [units]})
 
 
-def agent(kind, seed, units=8):
-    algorithm, options = KINDS[kind]
-    env = "Pendulum-v1" if kind in ("SAC", "TD3") else DummyVecEnv([Hallway])
-    return algorithm("MlpPolicy", env, seed=seed, policy_kwargs={"net_arch": [units]}, device="cpu", **options)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_go_from_agent_to_agent_and_through_files(kind, tmp_path):
-    source, path = agent(kind, 1), tmp_path / "deep" / "weights.safetensors"
+@pytest.mark.parametrize("algorithm", [sb3.DQN, sb3.PPO, sb3.SAC, sb3.TD3])
+def test_weights_go_from_agent_to_agent_and_through_files(algorithm, tmp_path):
+    source, path = agent(algorithm, 1), tmp_path / "deep" / "weights.safetensors"
     with torch.no_grad():  # target networks lag behind in an agent that has learned
         for name, value in source.policy.named_parameters():
             value.add_(0.5 if "_target" in name else 0.25)
     save_weights(source, path)
     for weights in (source, path, str(path)):
-        target = agent(kind, 2)
+        target = agent(algorithm, 2)
         load_weights(target, weights)
         for name, value in target.policy.state_dict().items():
             assert torch.equal(value, source.policy.state_dict()[name.replace("_target", "")]), name
 
 
 def test_training_starts_from_weights(tmp_path):
-    source = agent("DQN", 1)
+    source = agent(sb3.DQN, 1)
     options = {"n_envs": 2, "evaluate_every": 0, "buffer_size": 100, "learning_starts": 1000, "seed": 7, **SMALL}
     for initial in (source, save_weights(source, tmp_path / "weights")):
         model = train(sb3.DQN, Hallway, 20, initial=initial, **options).model  # too short to learn
-        seen = torch.eye(4)
-        torch.testing.assert_close(source.q_net(seen), model.q_net(seen))
+        torch.testing.assert_close(source.q_net(torch.eye(4)), model.q_net(torch.eye(4)))
 
 
 def test_weights_that_do_not_fit_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"do not fit DQN: .*q_net.q_net.0.weight.*\[9, 4\].*\[8, 4\]"):
-        load_weights(agent("DQN", 0), agent("DQN", 0, units=9))
+        load_weights(agent(sb3.DQN, 0), agent(sb3.DQN, 0, units=9))
     with pytest.raises(ValueError, match="a trained PPO do not fit DQN: .*Missing key"):
-        load_weights(agent("DQN", 0), agent("PPO", 0))
+        load_weights(agent(sb3.DQN, 0), agent(sb3.PPO, 0))
     with pytest.raises(FileNotFoundError, match="written by save_weights"):
-        load_weights(agent("DQN", 0), tmp_path / "nothing")
+        load_weights(agent(sb3.DQN, 0), tmp_path / "nothing")
     path, name = tmp_path / "weights", "q_net.q_net.0.weight"
     for change, error, said in (
         (lambda about, _: about.update(format="else"), FileFormatError, "it says format 'else', expected 'secret-"),
         (lambda _, arrays: arrays.update({name: arrays[name] * np.nan}), FileFormatError, f"{name} holds NaN"),
         (lambda _, arrays: arrays.pop(name), ValueError, "Missing key"),
     ):
-        model, fresh = agent("DQN", 0), agent("DQN", 0)
+        model, fresh = agent(sb3.DQN, 0), agent(sb3.DQN, 0)
         with pytest.raises(error, match=said):
-            load_weights(model, change_arrays(save_weights(agent("DQN", 1), path), change))
+            load_weights(model, change_arrays(save_weights(agent(sb3.DQN, 1), path), change))
         for value, wanted in zip(model.policy.parameters(), fresh.policy.parameters(), strict=True):
             assert torch.equal(value, wanted), "what is refused changes nothing"

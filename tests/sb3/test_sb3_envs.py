@@ -1,6 +1,9 @@
 """Vector environments as a VecEnv: what DummyVecEnv over the same single environments gives, to the bit."""
 
 import warnings
+from copy import deepcopy
+from itertools import product
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -9,20 +12,17 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.wrappers import TimeLimit
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecMonitor
+from tests.sb3.deep_tasks import TRIGGERS
 
 from secret_rl.envs.listed import listed_infos
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
+from secret_rl.sb3 import GymnasiumVecEnv, PotentialShapingVecEnv, sb3_envs
 from secret_rl.shaping import OnlineCredit, PotentialShaping, TablePotential, VectorPotentialShaping
 from secret_rl.testing.shaping import EveryEnding, Everything
+from secret_rl.testing.strategies import triggers_options
 
-sb3 = pytest.importorskip("stable_baselines3")
-
-from stable_baselines3.common.monitor import Monitor  # noqa: E402
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecMonitor  # noqa: E402
-
-from secret_rl.sb3 import GymnasiumVecEnv, PotentialShapingVecEnv, sb3_envs  # noqa: E402
-
-ID = "secret_rl/Triggers-v0"
 MAZE = {"size": 3, "triggers": 1, "layout_seed": 4, "max_steps": 9}
 SAME = AutoresetMode.SAME_STEP
 TABLE = TablePotential(dict(enumerate(np.random.default_rng(0).normal(size=36).tolist())))
@@ -67,18 +67,13 @@ class Silent(gym.Wrapper):
         return *super().step(int(action))[:4], {}
 
 
-class Masked(TriggersEnv):
-    """Some moves are not allowed."""
-
-    def action_masks(self):
-        return np.array([True, True, self._mazes.over[0], False])
-
-
 WORLDS = {
     "maze": lambda: TriggersEnv(**MAZE),
     "whole maze": lambda: TriggersEnv(**{**MAZE, "window": None, "layout_seed": None, "inverted": True}),
     "dict": EveryEnding,
     "lake": lambda: Silent(gym.make("FrozenLake-v1", max_episode_steps=5)),
+    "varied": Varied,
+    "varied, at most 3 steps": lambda: TimeLimit(Varied(), 3),
 }
 
 
@@ -96,6 +91,10 @@ def assert_same(mine, theirs, path=""):
         np.testing.assert_array_equal(mine, theirs, err_msg=path)
 
 
+def some_actions(envs):
+    return np.array([envs.action_space.sample() for _ in range(envs.num_envs)])
+
+
 def play(ours, theirs, steps, seed=7):
     """Both side by side; how many episodes ended, and how many of them were cut short."""
     for env in (ours, theirs):
@@ -105,9 +104,11 @@ def play(ours, theirs, steps, seed=7):
     ours.action_space.seed(0)
     ended = truncated = 0
     for step in range(steps):
-        actions = np.array([ours.action_space.sample() for _ in range(ours.num_envs)])
-        mine = ours.step(actions)
-        assert_same(mine, theirs.step(actions), f"step {step}")
+        actions = some_actions(ours)
+        mine, other = ours.step(actions), theirs.step(actions)
+        for info in mine[3] + other[3]:
+            info.pop("episode", None)  # of a monitor
+        assert_same(mine, other, f"step {step}")
         assert_same(ours.unwrapped.reset_infos, theirs.unwrapped.reset_infos, f"reset infos {step}")
         ended += int(mine[2].sum())
         truncated += sum(info["TimeLimit.truncated"] for info in mine[3])
@@ -115,40 +116,31 @@ def play(ours, theirs, steps, seed=7):
 
 
 @settings(max_examples=20)
-@given(
-    size=st.integers(2, 5),
-    triggers=st.integers(0, 2),
-    window=st.sampled_from([None, 1, 3]),
-    fixed=st.booleans(),
-    inverted=st.booleans(),
-    n=st.integers(1, 5),
-    seed=st.integers(0, 10_000),
+@given(options=triggers_options(), n=st.integers(1, 5), seed=st.integers(0, 10_000))
+def test_compiled_mazes_are_single_ones_side_by_side(options, n, seed):
+    ours = GymnasiumVecEnv(TriggersVectorEnv(n, **vars(options), autoreset_mode=SAME))
+    play(ours, DummyVecEnv([lambda: TriggersEnv(**vars(options))] * n), 30, seed)
+
+
+VECTORS = {
+    "copied": lambda make: SyncVectorEnv([make] * 5, copy=True, autoreset_mode=SAME),
+    "not copied": lambda make: SyncVectorEnv([make] * 5, copy=False, autoreset_mode=SAME),
+    "compiled": lambda make: TriggersVectorEnv(5, **vars(make().options), autoreset_mode=SAME),
+}
+
+
+@pytest.mark.parametrize(
+    ("world", "vector"), [pair for pair in product(WORLDS, VECTORS) if "maze" in pair[0] or pair[1] != "compiled"]
 )
-def test_compiled_mazes_are_single_ones_side_by_side(size, triggers, window, fixed, inverted, n, seed):
-    options = {"size": size, "triggers": triggers, "window": window, "inverted": inverted, "max_steps": 12}
-    options["layout_seed"] = 5 if fixed else None
-    ours = GymnasiumVecEnv(TriggersVectorEnv(n, **options, autoreset_mode=SAME))
-    play(ours, DummyVecEnv([lambda: TriggersEnv(**options)] * n), 30, seed)
-
-
-def test_mazes_end_in_both_ways_many_times():
-    ours = GymnasiumVecEnv(TriggersVectorEnv(5, **MAZE, autoreset_mode=SAME))
-    ended, truncated = play(ours, DummyVecEnv([WORLDS["maze"]] * 5), 400)
-    assert ended - truncated > 50 and truncated > 50
-    play(ours, DummyVecEnv([WORLDS["maze"]] * 5), 20, seed=8)
-
-
-@pytest.mark.parametrize("copy", [True, False])
-@pytest.mark.parametrize("world", WORLDS)
-def test_any_vector_environment_goes_through(world, copy):
-    make = WORLDS[world]
-    ours = GymnasiumVecEnv(SyncVectorEnv([make] * 3, copy=copy, autoreset_mode=SAME))
-    ended, truncated = play(ours, DummyVecEnv([make] * 3), 120)
-    assert ended > truncated > 0
-    before = ours.step(np.zeros(3, np.int64))[0]
-    kept = {key: part.copy() for key, part in before.items()} if isinstance(before, dict) else before.copy()
-    ours.step(np.ones(3, np.int64))
+def test_any_vector_environment_goes_through(world, vector):
+    ours, theirs = GymnasiumVecEnv(VECTORS[vector](WORLDS[world])), DummyVecEnv([WORLDS[world]] * 5)
+    ended, truncated = play(ours, theirs, 200)
+    assert ended - truncated > 20 and truncated > 20
+    before = ours.step(some_actions(ours))[0]
+    kept = deepcopy(before)
+    ours.step(some_actions(ours))
     assert_same(before, kept, "an observation stays as it was given")
+    play(ours, theirs, 20, seed=8)
 
 
 def test_environments_in_other_processes():
@@ -164,22 +156,11 @@ def test_environments_in_other_processes():
         ours.close()
 
 
-@pytest.mark.parametrize("limit", [None, 3])
-def test_infos_of_every_kind_come_apart(limit):
-    make = Varied if limit is None else lambda: TimeLimit(Varied(), limit)
-    ours = GymnasiumVecEnv(SyncVectorEnv([make] * 4, autoreset_mode=SAME))
-    ended, truncated = play(ours, DummyVecEnv([make] * 4), 60)
-    assert ended > truncated > 0
-
-
 def test_entries_without_a_mask_are_there_for_all():
     infos = {"a": np.arange(3), "b": {"c": ["x", "y", "z"], "d": np.eye(3), "_d": np.zeros(3, bool)}, "_e": [7, 8, 9]}
     listed = listed_infos(infos, 3)
     assert listed == [{"a": i, "b": {"c": "xyz"[i]}, "_e": 7 + i} for i in range(3)]
-    assert all(type(info["a"]) is int for info in listed)
-    many = {f"k{k}": np.arange(3) for k in range(9)}
-    for k in range(10):
-        assert listed_infos(dict(list(many.items())[:k]), 3) == [dict.fromkeys(list(many)[:k], i) for i in range(3)]
+    assert all(type(info["a"]) is int for info in listed) and listed_infos({}, 3) == [{}] * 3
 
 
 def test_seeds_and_options_count_once():
@@ -199,27 +180,25 @@ def test_seeds_and_options_count_once():
         ours.reset()
 
 
+def compiled(n):
+    return TriggersVectorEnv(n, **MAZE, autoreset_mode=SAME)
+
+
 SHAPED = {
-    "inside": lambda terms: GymnasiumVecEnv(
-        VectorPotentialShaping(TriggersVectorEnv(4, **MAZE, autoreset_mode=SAME), **terms)
-    ),
-    "outside": lambda terms: PotentialShapingVecEnv(sb3_envs(ID, 4, env_options=MAZE), **terms),
-    "outside, monitored": lambda terms: PotentialShapingVecEnv(
-        VecMonitor(sb3_envs(ID, 4, env_options=MAZE)), **terms
-    ),
-}  # fmt: skip
+    "inside": lambda terms: GymnasiumVecEnv(VectorPotentialShaping(compiled(4), **terms)),
+    "outside": lambda terms: PotentialShapingVecEnv(GymnasiumVecEnv(compiled(4)), **terms),
+    "outside, monitored": lambda terms: PotentialShapingVecEnv(VecMonitor(GymnasiumVecEnv(compiled(4))), **terms),
+}
 
 
-class StateCredit:
+def step_credit(observations, actions):
     """Credit of any pair, in sixteenths."""
-
-    def step_credit(self, observations, actions):
-        return (observations.reshape(len(observations), -1).sum(1) + actions) % 16 / 16
+    return (observations.reshape(len(observations), -1).sum(1) + actions) % 16 / 16
 
 
 POTENTIALS = {
     "table": lambda: TABLE,
-    "credit": lambda: OnlineCredit(StateCredit()),
+    "credit": lambda: OnlineCredit(SimpleNamespace(step_credit=step_credit)),
     "history": lambda: Everything(("state", "trigger_activated")),
 }
 
@@ -230,39 +209,10 @@ POTENTIALS = {
 def test_shaped_inside_or_outside_as_single_ones_are(composition, potential, truncation):
     terms = {"potential": POTENTIALS[potential](), "discount": 0.9, "scale": 0.5, "truncation": truncation}
     ours = SHAPED[composition](terms)
-    theirs = DummyVecEnv([lambda: PotentialShaping(TriggersEnv(**MAZE), **terms)] * 4)
-    for env in (ours, theirs):
-        env.seed(1)
-        env.reset()
-    ended = 0
-    for step in range(150):
-        actions = np.random.default_rng(step).integers(0, 4, 4)
-        mine, other = ours.step(actions), theirs.step(actions)
-        for info in mine[3]:
-            info.pop("episode", None)
-        # Mazes pay -1, 0 and 1, which 32 bits hold: what is added to them is the same to the bit.
-        assert_same(mine, other, f"step {step}")
-        ended += int(mine[2].sum())
-    assert ended > 30
+    # Mazes pay -1, 0 and 1, which 32 bits hold: what is added to them is the same to the bit.
+    assert play(ours, DummyVecEnv([lambda: PotentialShaping(TriggersEnv(**MAZE), **terms)] * 4), 150)[0] > 30
     assert VecMonitor(ours).get_attr("shaping_discount") == [0.9] * 4
     assert ours.has_attr("shaping_discount") and not ours.has_attr("shaping_nonsense")
-
-
-def test_training_is_the_same_as_through_single_environments():
-    def weights(env):
-        env = VecMonitor(env)
-        model = sb3.DQN("MlpPolicy", env, seed=3, device="cpu", learning_starts=20, buffer_size=400, train_freq=4)
-        model.learn(300)
-        buffer = model.replay_buffer
-        return [
-            *[part.numpy() for part in model.policy.state_dict().values()],
-            buffer.timeouts, buffer.rewards, buffer.next_observations, buffer.dones,
-        ]  # fmt: skip
-
-    ours = weights(sb3_envs(ID, 4, env_options=MAZE))
-    theirs = weights(DummyVecEnv([lambda: TriggersEnv(**MAZE)] * 4))
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_attributes_of_compiled_mazes_stand_for_all():
@@ -276,9 +226,7 @@ def test_attributes_of_compiled_mazes_stand_for_all():
     with pytest.raises(ValueError, match="note can be set for all 3 environments only"):
         env.set_attr("note", 6, indices=1)
     theirs = DummyVecEnv([lambda: TriggersEnv(**MAZE, render_mode="rgb_array")] * 3)
-    for envs in (env, theirs):
-        envs.seed(0)
-        envs.reset()
+    play(env, theirs, 3)
     np.testing.assert_array_equal(env.render(), theirs.render())
     env.envs.has_wrapper = lambda: True
     with pytest.raises(ValueError, match="has_wrapper of .* answered True: expected 3 answers"):
@@ -295,11 +243,11 @@ class Noted(VectorWrapper):
 
 
 def test_attributes_of_single_environments_are_their_own_and_those_of_wrappers_around_all_are_seen():
-    envs = Noted(SyncVectorEnv([lambda: Monitor(Masked(**MAZE))] * 3, autoreset_mode=SAME))
+    envs = Noted(SyncVectorEnv([lambda: Monitor(TriggersEnv(**MAZE))] * 3, autoreset_mode=SAME))
     env = GymnasiumVecEnv(envs)
     env.reset()
     assert env.env_is_wrapped(Monitor, [1]) == [True] and env.env_is_wrapped(TimeLimit) == [False] * 3
-    np.testing.assert_array_equal(env.env_method("action_masks"), [[True, True, False, False]] * 3)
+    assert env.env_method("has_wrapper_attr", "options") == [True] * 3
     env.set_attr("note", 5)
     assert env.get_attr("note", [0, 2]) == [5, 5] and not env.has_attr("nonsense")
     assert len({id(rng) for rng in env.get_attr("np_random")}) == 3, "each has its own"
@@ -333,17 +281,17 @@ def test_environments_that_keep_what_was_seen_last_to_themselves_are_named():
 
 
 def test_the_vector_form_is_used_where_there_is_one():
-    ours = sb3_envs(ID, 3, seed=5, env_options=MAZE)
+    ours = sb3_envs(TRIGGERS, 3, seed=5, env_options=MAZE)
     assert isinstance(ours, GymnasiumVecEnv) and isinstance(ours.envs.unwrapped, TriggersVectorEnv)
     theirs = sb3_envs(lambda: TriggersEnv(**MAZE), 3, seed=5)
     assert isinstance(theirs, DummyVecEnv)
     assert_same(ours.reset(), theirs.reset())
     assert ours.action_space.sample() == theirs.action_space.sample()
-    assert isinstance(sb3_envs(gym.spec(ID), 2), GymnasiumVecEnv)
+    assert isinstance(sb3_envs(gym.spec(TRIGGERS), 2), GymnasiumVecEnv)
     for env, options in [
         ("CartPole-v1", {}),  # its vector form resets with the next step only
-        (ID, {"render_mode": "ansi"}),  # what the vector form cannot do
-        (ID, {"max_episode_steps": 5}),
+        (TRIGGERS, {"render_mode": "ansi"}),  # what the vector form cannot do
+        (TRIGGERS, {"max_episode_steps": 5}),
     ]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -359,11 +307,11 @@ def test_the_vector_form_is_used_where_there_is_one():
 @pytest.mark.parametrize(
     ("env", "n", "options", "error", "message"),
     [
-        (ID, 0, {}, ValueError, "n must be a positive number of environments, got 0"),
-        (ID, 2.5, {}, ValueError, "got 2.5"),
+        (TRIGGERS, 0, {}, ValueError, "n must be a positive number of environments, got 0"),
+        (TRIGGERS, 2.5, {}, ValueError, "got 2.5"),
         (TriggersEnv, 2, {"size": 3}, ValueError, r"env_options \['size'\] only apply to an environment id"),
         (5, 2, {}, TypeError, "env must be an id, or a function that makes an environment, got int"),
-        (ID, 2, {"size": 0}, ValueError, "size"),
+        (TRIGGERS, 2, {"size": 0}, ValueError, "size"),
         ("Nonsense-v0", 2, {}, gym.error.Error, "Nonsense"),
     ],
 )
@@ -384,11 +332,5 @@ class Moved(VecEnvWrapper):
 
 
 def test_wrappers_between_that_change_infos_are_heard():
-    def rewards(env):
-        env = PotentialShapingVecEnv(Moved(VecMonitor(env)), TABLE, 0.9)
-        env.seed(0)
-        env.reset()
-        return [env.step(np.full(3, step % 4))[1].tolist() for step in range(40)]
-
-    through_bridge = rewards(sb3_envs(ID, 3, env_options=MAZE))
-    assert through_bridge == rewards(DummyVecEnv([lambda: TriggersEnv(**MAZE)] * 3))
+    inside = (GymnasiumVecEnv(compiled(3)), DummyVecEnv([WORLDS["maze"]] * 3))
+    play(*(PotentialShapingVecEnv(Moved(VecMonitor(envs)), TABLE, 0.9) for envs in inside), 40)

@@ -3,20 +3,18 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import stable_baselines3 as sb3
 import torch
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tests.sb3.deep_tasks import MAZE, TRIGGERS, Hallway, agent_in
 
-sb3 = pytest.importorskip("stable_baselines3")
-
-from stable_baselines3.common.vec_env import DummyVecEnv  # noqa: E402
-from tests.sb3.deep_tasks import MAZE, TRIGGERS, Hallway  # noqa: E402
-
-import secret_rl as srl  # noqa: E402
-from secret_rl.envs.triggers import TriggersEnv  # noqa: E402
-from secret_rl.sb3 import SmallConvolutions, paper_dqn, paper_ppo, train  # noqa: E402
+import secret_rl as srl
+from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.sb3 import SmallConvolutions, paper_dqn, paper_ppo, train
 
 
 def dqn(env):
-    return sb3.DQN("CnnPolicy", env, buffer_size=10, device="cpu", policy_kwargs=paper_dqn(1)["policy_kwargs"])
+    return agent_in(sb3.DQN, env, "CnnPolicy", policy_kwargs=paper_dqn(1)["policy_kwargs"])
 
 
 def test_the_network_of_the_paper():
@@ -42,7 +40,7 @@ def test_epsilon_falls_over_250000_steps_whatever_the_length_of_training():
     for steps in (1000, 250_000, 1_000_000):
         options = paper_dqn(steps)
         names = ("exploration_fraction", "exploration_initial_eps", "exploration_final_eps")
-        model = sb3.DQN("MlpPolicy", Hallway(), buffer_size=10, **{name: options[name] for name in names})
+        model = agent_in(sb3.DQN, Hallway(), **{name: options[name] for name in names})
         for step in (0, 600, 200_000, 250_000, 900_000):
             if step <= steps:
                 wanted = max(0.01, 1 - 0.99 * step / 250_000)

@@ -2,25 +2,18 @@
 
 import numpy as np
 import pytest
+import stable_baselines3 as sb3
 import torch
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, Hallway, Interrupt, Interrupted, assert_same
 
-sb3 = pytest.importorskip("stable_baselines3")
-
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer  # noqa: E402
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
-from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, Hallway, Interrupt, Interrupted  # noqa: E402
-from tests.sb3.test_sb3_checkpoint import assert_same  # noqa: E402
-
-import secret_rl as srl  # noqa: E402
-from secret_rl.envs.triggers import TriggersEnv  # noqa: E402
-from secret_rl.sb3 import (  # noqa: E402
-    ShapedDictReplayBuffer,
-    ShapedReplayBuffer,
-    train,
-)
-from secret_rl.sb3.shaping import PotentialShapingVecEnv, shape_with  # noqa: E402
-from secret_rl.shaping import Observed, ReplayShaping, TablePotential  # noqa: E402
-from secret_rl.testing.shaping import EveryEnding, Everything  # noqa: E402
+from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.sb3 import ShapedDictReplayBuffer, ShapedReplayBuffer, from_replay_buffer, train
+from secret_rl.sb3.shaping import PotentialShapingVecEnv, shape_with
+from secret_rl.shaping import Observed, ReplayShaping, TablePotential
+from secret_rl.shaping.core import last_seen
+from secret_rl.testing.shaping import EveryEnding, Everything
 
 HISTORY = Everything(())  # every action, observation and reward since the beginning of the episode leaves its mark
 WORLDS = {"maze": (lambda: TriggersEnv(**MAZE), ShapedReplayBuffer), "dict": (EveryEnding, ShapedDictReplayBuffer)}
@@ -43,17 +36,8 @@ class Filled:
         for _ in range(number):
             actions = self.rng.integers(0, 3, self.envs.num_envs)
             observations, rewards, ended, infos = self.envs.step(actions)
-            following = (
-                {k: v.copy() for k, v in observations.items()}
-                if isinstance(observations, dict)
-                else (observations.copy())
-            )
-            for i in np.flatnonzero(ended):
-                if isinstance(following, dict):
-                    for key, part in infos[i]["terminal_observation"].items():
-                        following[key][i] = part
-                else:
-                    following[i] = infos[i]["terminal_observation"]
+            final = {i: infos[i]["terminal_observation"] for i in np.flatnonzero(ended)}
+            following = last_seen(observations, final, self.envs.observation_space)
             self.buffer.add(self.seen, following, actions, rewards, ended, infos)
             self.seen = observations
             self.paid.append((rewards, [i.get("env_reward") for i in infos], [i.get("shaping_reward") for i in infos]))
@@ -66,12 +50,16 @@ class Filled:
 
     def newest(self, part):
         """(rows, n) of what the environments paid, in the order of the buffer's rows."""
-        values = np.array([row[part] for row in self.paid])
-        size = self.buffer.buffer_size
-        placed = np.zeros((size, values.shape[1]), np.float32)
-        for time, row in enumerate(values):
-            placed[time % size] = row
+        placed = np.zeros((self.buffer.buffer_size, self.envs.num_envs), np.float32)
+        for time, paid in enumerate(self.paid):
+            placed[time % len(placed)] = paid[part]
         return placed[: self.buffer.size()]
+
+
+def sampled(buffer, number, normaliser=None):
+    """A batch, drawn from always the same random numbers."""
+    np.random.seed(0)  # noqa: NPY002
+    return buffer.sample(number, normaliser)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -84,37 +72,41 @@ def test_rewards_and_terms_are_kept_apart_and_sampled_together(world, rows, own)
     assert buffer.full == (rows == 37)
     np.testing.assert_array_equal(buffer.rewards[:held], filled.newest(1))
     np.testing.assert_array_equal(buffer.terms[:held], filled.newest(2))
-    paid = filled.newest(0)
-    np.random.seed(0)  # noqa: NPY002
-    batch = buffer.sample(400)
-    np.random.seed(0)  # noqa: NPY002
-    rows_drawn = np.random.randint(0, held, 400)  # noqa: NPY002
-    envs_drawn = np.random.randint(0, 3, 400)  # noqa: NPY002
-    np.testing.assert_array_equal(batch.rewards.numpy()[:, 0], paid[rows_drawn, envs_drawn])
-    np.testing.assert_array_equal(buffer.rewards[:held], filled.newest(1))
+    if not buffer.full:
+        data = from_replay_buffer(buffer)  # credit is learned from unshaped rewards
+        np.testing.assert_array_equal(np.sort(data.rewards), np.sort(filled.newest(1).ravel()))
+    # What is drawn is what a buffer of Stable-Baselines3 draws that holds the shaped rewards.
+    batch, buffer.rewards = sampled(buffer, 400), filled.newest(0)
+    expected = sampled(super(ShapedReplayBuffer, buffer), 400)
+    torch.testing.assert_close(batch[:5], expected[:5], rtol=0, atol=0)
+
+
+def linear(seen, _):
+    """A potential without history."""
+    numbers = np.concatenate([np.ravel(part) for part in (seen.values() if isinstance(seen, dict) else [seen])])
+    return float(numbers @ np.sin(np.arange(len(numbers)) + 1))
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_unshaped_rewards_are_what_credit_is_learned_from(world):
-    filled = Filled(world, 100).step(80)
-    data = srl.sb3.from_replay_buffer(filled.buffer)
-    np.testing.assert_array_equal(np.sort(data.rewards), np.sort(filled.newest(1).ravel()))
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "phi", "moment"), [*((100, HISTORY, moment) for moment in (0, 1, 30, 41, 63)), (37, linear, 100)]
+)
+def test_a_relabelled_buffer_is_one_that_never_knew_another_shaping(world, before, rows, phi, moment):
+    """Running episodes included, whose later steps are paid by the new shaping as if it had seen all of them.
 
-
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("before", [None, "own"])
-@pytest.mark.parametrize("moment", [1, 30, 41, 63])
-def test_a_relabelled_buffer_is_one_that_never_knew_another_shaping(world, before, moment):
-    """Running episodes included, whose later steps are paid by the new shaping as if it had seen all of them."""
+    In a buffer that has gone round, episodes that lost their beginning are paid too: right where Phi needs no history.
+    """
     old = TablePotential({0: 1.0}, state=lambda observation, _: 0)
-    changed = Filled(world, 100, shaped=old, shaping=before and ReplayShaping(old, 0.9)).step(moment)
-    changed.buffer.relabel(ReplayShaping(HISTORY, 0.9))
-    never = Filled(world, 100, shaping=ReplayShaping(HISTORY, 0.9)).step(moment)
+    changed = Filled(world, rows, shaped=old, shaping=ReplayShaping(old, 0.9) if before else None).step(moment)
+    changed.buffer.relabel(ReplayShaping(phi, 0.9))
+    never = Filled(world, rows, shaping=ReplayShaping(phi, 0.9)).step(moment)
     for more in (0, 1, 30):
         changed.step(more)
         never.step(more)
         for name in ("rewards", "terms", "_shaped_rewards"):
             np.testing.assert_array_equal(getattr(changed.buffer, name), getattr(never.buffer, name), err_msg=name)
+    assert never.buffer.full == (rows == 37) and never.buffer.terms[: never.buffer.size()].any()
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -124,37 +116,13 @@ def test_a_reset_in_the_middle_of_an_episode_begins_another(world, rows):
     filled = Filled(world, rows, shaping=ReplayShaping(HISTORY, 0.9))
     for steps in (9, 2, 14, 3, 20):
         filled.reset().step(steps)
-    held = filled.buffer.size()
-    np.testing.assert_array_equal(filled.buffer.terms[:held], filled.newest(2))
     before = filled.buffer.terms.copy()
+    np.testing.assert_array_equal(before[: filled.buffer.size()], filled.newest(2))
     if rows == 100:  # else episodes have lost their beginning, on which this potential depends
         filled.buffer.relabel(ReplayShaping(HISTORY, 0.9))
         np.testing.assert_array_equal(filled.buffer.terms, before)
         filled.step(5).reset().step(7)
         np.testing.assert_array_equal(filled.buffer.terms[: filled.buffer.size()], filled.newest(2))
-
-
-def test_relabelling_a_buffer_that_has_gone_round():
-    """Episodes that lost their beginning are paid too, which is right where Phi needs no history."""
-    states = np.random.default_rng(0).normal(size=1000)
-
-    def phi(scale):
-        return TablePotential(
-            {number: scale * value for number, value in enumerate(states)},
-            state=lambda seen, _: int(seen.reshape(-1) @ (2 ** np.arange(27) % 997)) % 1000,
-        )
-
-    changed = Filled("maze", 37, shaped=phi(0.1), shaping=ReplayShaping(phi(0.1), 0.9)).step(100)
-    changed.buffer.relabel(ReplayShaping(phi(0.2), 0.9))
-    never = Filled("maze", 37, shaped=phi(0.2), shaping=ReplayShaping(phi(0.2), 0.9)).step(100)
-    for more in (0, 20):
-        for filled in (changed, never):
-            filled.step(more)
-        assert never.buffer.full and np.abs(never.buffer.terms).min() > 0
-        np.testing.assert_array_equal(changed.buffer.terms, never.buffer.terms)
-    empty = Filled("maze", 10, shaped=phi(0.1))
-    empty.buffer.relabel(ReplayShaping(phi(0.2), 0.9))
-    assert empty.step(5).buffer.terms[:5].any()
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -165,8 +133,7 @@ def test_credited_transitions_are_drawn_as_often_as_asked(world):
         buffer = filled.buffer
         held = np.flatnonzero(((buffer.terms > 0) | (buffer.rewards > 0))[: buffer.size()].ravel())
         assert sorted(buffer._credited[: buffer._credited_count]) == held.tolist()
-    np.random.seed(0)  # noqa: NPY002
-    batch = filled.buffer.sample(4000)
+    batch = sampled(filled.buffer, 4000)
     share = len(held) / (37 * 3)
     assert 0.2 < share < 0.8
     # a batch knows sums only: find the transition by what it was paid
@@ -184,37 +151,24 @@ def test_credited_transitions_are_drawn_as_often_as_asked(world):
 
 def test_drawn_transitions_are_whole():
     """Those drawn for their credit hold the observations, actions and ends of one and the same step."""
-    filled = Filled("maze", 60, priority=1.0).step(60)
-    buffer = filled.buffer
-    batch = buffer.sample(64)
-    assert (batch.rewards > -2).all()
-    held = {
-        (o.tobytes(), f.tobytes(), int(a[0]), float(p)): d * (1 - t)
-        for o, f, a, p, d, t in zip(
-            *(
-                array.reshape(-1, *array.shape[2:])
-                for array in (
-                    buffer.observations, buffer.next_observations, buffer.actions, buffer._shaped_rewards, buffer.dones,
-                    buffer.timeouts,
-                )
-            ),
-            strict=True,
-        )
-    }  # fmt: skip
-    for o, f, a, r, d in zip(
-        batch.observations, batch.next_observations, batch.actions, batch.rewards, batch.dones, strict=True
-    ):
-        assert held[(o.numpy().tobytes(), f.numpy().tobytes(), int(a), float(r))] == float(d)
+    buffer = Filled("maze", 60, priority=1.0).step(60).buffer
+    over = buffer.dones * (1 - buffer.timeouts)
+    columns = (buffer.observations, buffer.actions, buffer.next_observations, over, buffer._shaped_rewards)
+
+    def steps(arrays, number):
+        """Each as the bytes of what it is made of."""
+        parts = [array.reshape(number, -1) for array in arrays]
+        return {tuple(part[i].tobytes() for part in parts) for i in range(number)}
+
+    batch = [part.numpy() for part in buffer.sample(64)[:5]]
+    assert steps(batch, 64) <= steps(columns, 180)
 
 
 def test_normalised_rewards_are_the_sums():
     filled = Filled("maze", 60, priority=0.5).step(60)
     normaliser = VecNormalize(DummyVecEnv([WORLDS["maze"][0]]), norm_obs=False)
     normaliser.ret_rms.var = np.array(16.0)
-    np.random.seed(0)  # noqa: NPY002
-    plain = filled.buffer.sample(50)
-    np.random.seed(0)  # noqa: NPY002
-    scaled = filled.buffer.sample(50, normaliser)
+    scaled, plain = sampled(filled.buffer, 50, normaliser), sampled(filled.buffer, 50)
     torch.testing.assert_close(scaled.rewards, plain.rewards / 4)
 
 
@@ -255,10 +209,9 @@ def test_checkpoints_keep_terms_and_what_is_drawn(tmp_path):
             run("parts", Interrupt(at))
     parts = run("parts")
     assert_same(parts, whole)
+    mine, theirs = parts.model.replay_buffer, whole.model.replay_buffer
     for name in ("terms", "_shaped_rewards", "_credited", "_place_of"):
-        np.testing.assert_array_equal(
-            getattr(parts.model.replay_buffer, name), getattr(whole.model.replay_buffer, name), err_msg=name
-        )
+        np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), err_msg=name)
 
 
 def test_bad_input_is_named():

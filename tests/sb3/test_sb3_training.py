@@ -3,18 +3,16 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import sb3_contrib as contrib
+import stable_baselines3 as sb3
+from stable_baselines3.common.buffers import NStepReplayBuffer
+from stable_baselines3.common.callbacks import CheckpointCallback
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize
+from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, AtSteps, Hallway
 
-sb3 = pytest.importorskip("stable_baselines3")
-contrib = pytest.importorskip("sb3_contrib")
-
-from stable_baselines3.common.buffers import NStepReplayBuffer  # noqa: E402
-from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback  # noqa: E402
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize  # noqa: E402
-from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, Hallway  # noqa: E402
-
-from secret_rl.envs.triggers import TriggersEnv  # noqa: E402
-from secret_rl.sb3 import PotentialShapingVecEnv, shape_with, train  # noqa: E402
-from secret_rl.shaping import PotentialShaping, TablePotential, VectorPotentialShaping  # noqa: E402
+from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.sb3 import PotentialShapingVecEnv, shape_with, train
+from secret_rl.shaping import PotentialShaping, TablePotential, VectorPotentialShaping
 
 POTENTIAL = TablePotential({state: state / 300 for state in range(36)})
 QUICK_DQN = {
@@ -28,23 +26,6 @@ def parameters(model):
     return np.concatenate([p.detach().numpy().ravel() for p in model.policy.parameters()])
 
 
-class Watch(BaseCallback):
-    """What the environments gave, step by step."""
-
-    def __init__(self):
-        super().__init__()
-        self.progress, self.totals, self.shaped = [], 0, []
-
-    def _on_step(self):
-        self.progress.append((self.num_timesteps, self.model._current_progress_remaining))
-        ended = self.locals["dones"]
-        self.totals = self.totals + self.locals["rewards"].astype(float)
-        self.shaped += self.totals[ended].tolist()
-        self.totals[ended] = 0
-        return True
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
@@ -69,11 +50,18 @@ def test_agents_learn_with_and_without_shaping(algorithm, options):
         np.testing.assert_allclose(curve.discounted[-1], 0.9**2)
         assert trained.model.gamma == 0.9
         assert set(curve.training_returns) == {0.0, 1.0} and len(curve.training_steps) > 100
+        assert SMALL["policy_kwargs"] == {"net_arch": [8]}, (
+            "A2C writes the class of its optimiser into what it is given"
+        )
         assert (np.diff(curve.training_steps) >= 0).all() and set(curve.training_lengths) <= {3, 4, 5, 6}
 
 
-def shaped_alone():
-    return PotentialShaping(TriggersEnv(**MAZE), POTENTIAL, 0.95)
+def maze():
+    return TriggersEnv(**MAZE)
+
+
+def shaped_maze():
+    return PotentialShaping(maze(), POTENTIAL, 0.95)
 
 
 def shaped_vector():
@@ -85,27 +73,30 @@ def normalised(envs, discount):
     return VecNormalize(PotentialShapingVecEnv(envs, POTENTIAL, discount), norm_obs=False)
 
 
-def shaped_envs(monitor):
-    return PotentialShapingVecEnv(monitor(DummyVecEnv([lambda: TriggersEnv(**MAZE)] * 3)), POTENTIAL, 0.95)
-
-
 WAYS = {
-    "around": (lambda: TRIGGERS, {"env_options": MAZE, "shaping": shape_with(POTENTIAL)}),
-    "inside each": (lambda: shaped_alone, {}),
-    "inside a vector": (shaped_vector, {}),
-    "around, then normalised": (lambda: TRIGGERS, {"env_options": MAZE, "shaping": normalised}),
-    "by the user, monitored": (lambda: shaped_envs(VecMonitor), {}),
-    "by the user, not monitored": (lambda: shaped_envs(lambda envs: envs), {}),
+    "around": (lambda: maze, shape_with(POTENTIAL)),
+    "inside each": (lambda: shaped_maze, None),
+    "inside a vector": (shaped_vector, None),
+    "around, then normalised": (lambda: maze, normalised),
+    "by the user, monitored": (lambda: PotentialShapingVecEnv(VecMonitor(DummyVecEnv([maze])), POTENTIAL, 0.95), None),
+    "by the user, not monitored": (lambda: PotentialShapingVecEnv(DummyVecEnv([maze]), POTENTIAL, 0.95), None),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_returns_are_unshaped_however_the_environments_are_shaped(way):
-    make, options = WAYS[way]
-    watch = Watch()
+    make, shaping = WAYS[way]
+    received, totals = [], np.zeros(3)
+
+    def add_up(callback):
+        given, ended = callback.locals["rewards"], callback.locals["dones"]
+        totals[: len(given)] += given
+        received.extend(totals[: len(given)][ended].tolist())
+        totals[: len(given)][ended] = 0
+
     trained = train(
-        sb3.DQN, make(), 600, gamma=0.95, n_envs=3, seed=5, callback=watch, evaluate_every=600,
-        evaluation_env=shaped_alone, **options, **QUICK_DQN,
+        sb3.DQN, make(), 600, gamma=0.95, n_envs=3, seed=5, callback=AtSteps(add_up), evaluate_every=600,
+        evaluation_env=shaped_maze, shaping=shaping, **QUICK_DQN,
     )  # fmt: skip
     curve = trained.curve
     logged = [entry["r"] for entry in trained.model.ep_info_buffer]
@@ -113,7 +104,7 @@ def test_returns_are_unshaped_however_the_environments_are_shaped(way):
     assert len(set(curve.training_returns)) > 1 and len(curve.training_returns) > 60
     assert set(curve.training_returns) | set(curve.returns.ravel()) <= {-1.0, 0.0, 1.0}
     if "normalised" not in way:
-        np.testing.assert_allclose(curve.training_shaped_returns, watch.shaped, atol=1e-5)
+        np.testing.assert_allclose(curve.training_shaped_returns, received, atol=1e-5)
     assert not np.allclose(curve.training_shaped_returns, curve.training_returns)
 
 
@@ -141,7 +132,6 @@ def test_exploration_does_not_follow_the_noise_of_the_environment():
     assert abs(share - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 1_200)
 
 
-@pytest.mark.slow
 def test_evaluations_change_nothing_and_seeds_decide():
     options = {"env_options": MAZE, "n_envs": 2, "evaluation_episodes": 2, **QUICK_DQN}
     often = train(sb3.DQN, TRIGGERS, 300, evaluate_every=10, evaluation_epsilon=0.5, seed=1, **options)
@@ -160,14 +150,15 @@ def test_evaluations_change_nothing_and_seeds_decide():
 @pytest.mark.parametrize(("algorithm", "options"), [(sb3.DQN, QUICK_DQN), (sb3.PPO, QUICK_PPO)])
 def test_schedules_refer_to_the_whole_of_training(algorithm, options, tmp_path):
     """Not to the parts between checkpoints."""
-    watch = Watch()
+    found = []
+    watch = AtSteps(lambda now: found.append((now.num_timesteps, now.model._current_progress_remaining)))
     trained = train(
         algorithm, Hallway, 640, n_envs=2, callback=watch, evaluate_every=0, folder=tmp_path, checkpoint_every=160,
         **options,
     )  # fmt: skip
-    progress = np.array(watch.progress)
+    at, left = np.array(found[1:]).T
     step = 2 if algorithm is sb3.DQN else 32  # known a step, or a rollout, later
-    np.testing.assert_allclose(progress[1:, 1], 1 - (progress[1:, 0] - 2) // step * step / 640)
+    np.testing.assert_allclose(left, 1 - (at - 2) // step * step / 640)
     assert trained.model._current_progress_remaining == 0
 
 
@@ -185,12 +176,6 @@ def test_callbacks_are_passed_on_and_may_save_or_end_the_training(tmp_path):
     for _ in range(2):
         stopped = train(sb3.DQN, Hallway, 300, **stop, **options | {"evaluate_every": 50})
         assert stopped.curve.steps.tolist() == [0, 1] and stopped.model.num_timesteps == 1
-
-
-def test_options_are_not_written_into():
-    options = {"policy_kwargs": {"net_arch": [8]}}
-    train(sb3.SAC, "Pendulum-v1", 10, n_envs=1, evaluate_every=0, buffer_size=10, device="cpu", **options)
-    assert options == {"policy_kwargs": {"net_arch": [8]}}
 
 
 def test_logs_and_progress(tmp_path, capfd):
@@ -217,10 +202,10 @@ def test_logs_and_progress(tmp_path, capfd):
 
 def test_a_discount_that_differs_is_named():
     for env, options in (
-        (shaped_alone, {}),
+        (shaped_maze, {}),
         (shaped_vector(), {"evaluate_every": 0}),
-        (TRIGGERS, {"env_options": MAZE, "shaping": lambda envs, _: PotentialShapingVecEnv(envs, POTENTIAL, 0.95)}),
-        (shaped_alone, {"shaping": shape_with(TablePotential({0: 1.0}))}),
+        (maze, {"shaping": lambda envs, _: PotentialShapingVecEnv(envs, POTENTIAL, 0.95)}),
+        (shaped_maze, {"shaping": shape_with(TablePotential({0: 1.0}))}),
     ):
         with pytest.raises(ValueError, match=r"shaped with discount 0.95, but the agent learns with 0.9"):
             train(sb3.DQN, env, 10, gamma=0.9, n_envs=2, **options, **QUICK_DQN)
@@ -232,7 +217,7 @@ def test_a_discount_that_differs_is_named():
 
 
 def test_rewards_that_are_normalised_before_shaping_are_refused():
-    inside = VecMonitor(DummyVecEnv([lambda: TriggersEnv(**MAZE)]))
+    inside = VecMonitor(DummyVecEnv([maze]))
     shaping = {"shaping": shape_with(POTENTIAL), "evaluate_every": 0}
     for envs in (VecNormalize(inside), VecFrameStack(VecNormalize(inside), 2)):
         with pytest.raises(ValueError, match="Put VecNormalize outside"):
@@ -259,6 +244,8 @@ def test_rewards_that_are_normalised_before_shaping_are_refused():
         ({"gamma": 1.5}, "gamma must be in"),
         ({"evaluation_epsilon": 2}, "evaluation_epsilon must be in"),
         ({"tensorboard_log": "logs"}, "give tensorboard instead"),
+        ({"checkpoint_every": 5}, "needs a folder"),
+        ({"checkpoint_every": 5, "folder": "unused", "optimize_memory_usage": True}, "optimize_memory_usage"),
     ],
 )
 def test_bad_input_is_named(changes, words):

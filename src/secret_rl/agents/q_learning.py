@@ -16,7 +16,6 @@ import numpy as np
 from numba import get_num_threads, int64, njit, uint32, uint64
 from numpy.typing import NDArray
 
-from secret_rl.agents.curves import LearningCurve
 from secret_rl.checks import check_integer
 from secret_rl.envs.tabular import TabularModel, TabularShaping, check_model, check_shaping, tabular_of
 from secret_rl.envs.triggers.rules import WEYL, mix
@@ -27,6 +26,23 @@ _RECENT = 100  # episodes in the mean return that the progress bar shows
 _STEPS_AT_A_TIME = 1 << 23  # of compiled code between two updates of the progress bar, or chances for Ctrl-C
 _STREAM = uint64(0x2545F4914F6CDD1D)  # an agent's numbers are independent of the mazes of the same seed
 _HALF, _LOWER = uint64(32), uint64(2**32 - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class LearningCurve:
+    """What an agent gained while it learned, and the options it learned with."""
+
+    returns: NDArray[np.float64]
+    """(episodes,) discounted sum of the unshaped rewards of each episode."""
+    lengths: NDArray[np.int64]
+    """(episodes,) steps of each episode."""
+    seed: int
+    learning_rate: float
+    epsilon: float
+    discount: float
+
+    def __len__(self) -> int:
+        return len(self.returns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +103,8 @@ class QLearning:
             run = PlainRun(env, self, state)
             play, at_a_time = run.play, 1
         else:
-            model, shaping = _task(*arrays, self.discount)
-            states, actions = model.next_states.shape
-            q = np.zeros((states, actions))
-            play = partial(_play, model, shaping, _numbers(self, actions), q, np.zeros(1, np.int64))
-            at_a_time = max(1, _STEPS_AT_A_TIME // model.max_steps)
+            q, play = _compiled(_task(*arrays, self.discount), self)
+            at_a_time = max(1, _STEPS_AT_A_TIME // arrays[0].max_steps)
         returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
         with progress_bar(progress, "episodes") as tick:
             for first in range(0, episodes, at_a_time):
@@ -180,10 +193,8 @@ def learn_many(
     lengths = np.empty(returns.shape, np.int64)
 
     def learn(learner: tuple[int, ...]) -> None:
-        model, shaping = tasks[learner[0]]
-        states, actions = model.next_states.shape
-        numbers, q = _numbers(agents[learner[1]], actions), np.zeros((states, actions))
-        _play(model, shaping, numbers, q, np.zeros(1, np.int64), returns[learner], lengths[learner])
+        _, play = _compiled(tasks[learner[0]], agents[learner[1]])
+        play(returns[learner], lengths[learner])
 
     with ThreadPoolExecutor(get_num_threads()) as pool:  # compiled code runs without the interpreter's lock
         list(pool.map(learn, np.ndindex(returns.shape[:2])))
@@ -206,10 +217,8 @@ def check_env(env: gym.Env[Any, Any], discount: float) -> None:
 def _check_discount(shaping: float | None, own: float) -> None:
     """Raise where rewards were shaped for another discount: that would change which policies are best."""
     if shaping is not None and shaping != own:
-        raise ValueError(
-            f"the rewards are shaped with discount {shaping}, but the agent's is {own}: "
-            f"give both the same, e.g. QLearning(discount={shaping})"
-        )
+        use = f"give both the same, e.g. QLearning(discount={shaping})"
+        raise ValueError(f"the rewards are shaped with discount {shaping}, but the agent's is {own}: {use}")
 
 
 def _state_source(env: gym.Env[Any, Any], info: Mapping[str, Any]) -> StateOf:
@@ -225,18 +234,16 @@ def _state_source(env: gym.Env[Any, Any], info: Mapping[str, Any]) -> StateOf:
 
 
 def _state_in_info(_: Any, info: Mapping[str, Any]) -> Hashable:
-    if "state" not in info:
-        raise ValueError(
-            f'the state is in info["state"], but info has {sorted(map(str, info))}: the environment must give it at '
-            "every step, act(observation, info) needs it, or pass state= to learn, a function of (observation, info)"
-        )
-    return info["state"]  # type: ignore[no-any-return]
+    if "state" in info:
+        return info["state"]  # type: ignore[no-any-return]
+    raise ValueError(
+        f'the state is in info["state"], but info has {sorted(map(str, info))}: the environment must give it at every '
+        "step, act(observation, info) needs it, or pass state= to learn, a function of (observation, info)"
+    )
 
 
 class PlainRun:
     """One learner that steps an environment, some episodes at a time."""
-
-    at_a_time = 1
 
     def __init__(self, env: gym.Env[Any, Any], agent: QLearning, state: StateOf | None = None) -> None:
         self.state_of: Any = state  # where it is None, known after the first reset
@@ -300,6 +307,12 @@ def _task(model: TabularModel, shaping: TabularShaping | None, discount: float) 
     check_shaping(shaping, model)
     _check_discount(shaping.discount, discount)
     return model._replace(states=None, observations=None), shaping
+
+
+def _compiled(task: tuple[TabularModel, TabularShaping], agent: QLearning) -> tuple[NDArray[np.float64], Any]:
+    """The values (states, actions) of a new learner, and the function that plays on as ``PlainRun.play`` does."""
+    q: NDArray[np.float64] = np.zeros(task[0].next_states.shape)
+    return q, partial(_play, *task, _numbers(agent, q.shape[1]), q, np.zeros(1, np.int64))
 
 
 class _Numbers(NamedTuple):

@@ -6,8 +6,9 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError('Stable-Baselines3 agents need the sb3 extra: pip install "secret-rl[sb3]"') from missing
 
 from secret_rl.sb3.buffers import from_replay_buffer, from_rollout_buffer
-from secret_rl.sb3.callbacks import DeepCurve, OnlineSecretCallback, Outcomes, evaluate
+from secret_rl.sb3.callbacks import OnlineSecretCallback
 from secret_rl.sb3.checkpoint import load_weights, save_weights
+from secret_rl.sb3.curves import DeepCurve, Outcomes, evaluate
 from secret_rl.sb3.envs import GymnasiumVecEnv, sb3_envs
 from secret_rl.sb3.presets import SmallConvolutions, paper_dqn, paper_ppo
 from secret_rl.sb3.replay import ShapedDictReplayBuffer, ShapedReplayBuffer

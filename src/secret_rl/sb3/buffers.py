@@ -32,14 +32,10 @@ def from_replay_buffer(buffer: ReplayBuffer) -> Trajectories:
     """
     if buffer.size() == 0:
         raise ValueError("the replay buffer is empty: train or collect first")
-    episodes = []
-    headless = cut_off = 0
-    for segment in segments(buffer):
-        if segment.headless:
-            headless += len(segment.rows)
-        else:
-            cut_off += segment.cut_off
-            episodes.append(_episode(buffer, segment))
+    parts = list(segments(buffer))
+    episodes = [part for part in parts if not part.headless]
+    headless = sum(len(part.rows) for part in parts if part.headless)
+    cut_off = sum(part.cut_off for part in episodes)
     if headless:
         warnings.warn(
             f"{headless} steps at the old end of the buffer have lost their beginning: left out", stacklevel=2
@@ -52,7 +48,7 @@ def from_replay_buffer(buffer: ReplayBuffer) -> Trajectories:
         )
     if not episodes:
         raise ValueError("the replay buffer holds no episode from its beginning: use a larger buffer")
-    return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "replay buffer"})
+    return as_episodes(buffer, episodes)
 
 
 class Segment(NamedTuple):
@@ -78,11 +74,9 @@ def segments(buffer: ReplayBuffer) -> Iterator[Segment]:
     cut_off = _cut_off(buffer, order) & ~ended
     for env in range(buffer.n_envs):
         ends = np.flatnonzero(ended[:, env] | cut_off[:, env]) + 1
-        bounds = [0, *ends.tolist()]
-        if bounds[-1] < len(order):
-            bounds.append(len(order))
-        for number, (first, last) in enumerate(pairwise(bounds)):
-            yield Segment(env, order[first:last], number == 0 and buffer.full, bool(cut_off[last - 1, env]))
+        bounds = sorted({0, *ends.tolist(), len(order)})
+        for first, last in pairwise(bounds):
+            yield Segment(env, order[first:last], first == 0 and buffer.full, bool(cut_off[last - 1, env]))
 
 
 def _cut_off(buffer: Any, order: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -122,52 +116,41 @@ def from_rollout_buffer(buffer: RolloutBuffer) -> Trajectories:
             return array
         return array.reshape(buffer.n_envs, buffer.buffer_size, *array.shape[1:]).swapaxes(0, 1)
 
-    observations = map_arrays(by_env, buffer.observations)
-    actions = by_env(buffer.actions)
-    # `get` leaves rewards and episode starts as they were
-    starts, rewards = buffer.episode_starts > 0, buffer.rewards
+    observations, actions = map_arrays(by_env, buffer.observations), by_env(buffer.actions)
     episodes = []
     for env in range(buffer.n_envs):
-        bounds = [*np.flatnonzero(starts[:, env]).tolist(), buffer.buffer_size]
-        for number, (first, last) in enumerate(pairwise(bounds)):
-            rows = slice(first, last)
-            episodes.append(
-                {
-                    "observations": unflattened(
-                        buffer.observation_space, map_arrays(itemgetter((rows, env)), observations)
-                    ),
-                    "actions": unflattened(buffer.action_space, actions[rows, env]),
-                    "rewards": rewards[rows, env],
-                    "terminated": number < len(bounds) - 2,
-                }
-            )
+        starts = np.flatnonzero(buffer.episode_starts[:, env]).tolist()  # `get` leaves these, and rewards, as they were
+        for first, last in pairwise([*starts, buffer.buffer_size]):
+            rows = slice(first, last), env
+            episode = {
+                "observations": unflattened(buffer.observation_space, map_arrays(itemgetter(rows), observations)),
+                "actions": unflattened(buffer.action_space, actions[rows]),
+                "rewards": buffer.rewards[rows],
+                "terminated": last < buffer.buffer_size,
+            }
+            episodes.append(episode)
     if not episodes:
         raise ValueError("no episode starts in the rollout buffer: use longer rollouts")
     return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "rollout buffer"})
 
 
-def _episode(buffer: ReplayBuffer, segment: Segment) -> dict[str, Any]:
+def _episode(buffer: Any, segment: Segment) -> dict[str, Any]:
     env, rows = segment.env, segment.rows
-    ended, timeout = bool(buffer.dones[rows[-1], env]), bool(buffer.timeouts[rows[-1], env])
-    return {
-        "observations": _with_final(buffer, rows, env),
-        "actions": unflattened(buffer.action_space, buffer.actions[rows, env]),
-        "rewards": buffer.rewards[rows, env],
-        "terminated": ended and not timeout,
-        "truncated": timeout,
-    }
-
-
-def _with_final(buffer: Any, rows: Any, env: int) -> Any:
-    """The observations of some steps and the one after the last."""
     if buffer.optimize_memory_usage:
         following, last = buffer.observations, (rows[-1:] + 1) % buffer.buffer_size
     else:
         following, last = buffer.next_observations, rows[-1:]
-    joined = map_arrays(
+    observations = map_arrays(
         lambda seen, after: np.concatenate([seen[rows, env], after[last, env]]), buffer.observations, following
     )
-    return unflattened(buffer.observation_space, joined)
+    timeout = bool(buffer.timeouts[rows[-1], env])
+    return {
+        "observations": unflattened(buffer.observation_space, observations),
+        "actions": unflattened(buffer.action_space, buffer.actions[rows, env]),
+        "rewards": buffer.rewards[rows, env],
+        "terminated": bool(buffer.dones[rows[-1], env]) and not timeout,
+        "truncated": timeout,
+    }
 
 
 def unflattened(space: Any, rows: Any) -> Any:

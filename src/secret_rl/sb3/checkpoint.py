@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from secret_rl.atomic import Lock, folder_lock, is_locked_or_left, sweep_folder
 from secret_rl.files import Arrays, FileFormat, check_same, finite_number, whole_number
 from secret_rl.sb3.buffers import unflattened
-from secret_rl.sb3.callbacks import DeepCurve
+from secret_rl.sb3.curves import DeepCurve
 from secret_rl.trajectories.spaces import problem_with_rows
 
 STATE = "state.json"
@@ -41,7 +41,7 @@ _LONG = 200  # characters of a description; longer ones are hashed
 class TrainingFolder:
     """Files that training resumes from; ``state.json`` is replaced last, and only the files it names count.
 
-    One process at a time holds the folder of an unfinished training, until ``close``.
+    One process at a time holds the folder of an unfinished training, until the block ends.
     """
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ class TrainingFolder:
     def save(self, model: BaseAlgorithm, curve: DeepCurve, part: int, *, finished: bool) -> None:
         """Keep everything that the next part needs; of a finished training, the agent and its curve."""
         buffer = None if finished else getattr(model, "replay_buffer", None)
-        kinds = ["model", "curve", *(["replay"] if buffer is not None else [])]
+        kinds = ("model", "curve") if buffer is None else ("model", "curve", "replay")
         files = {kind: f"{kind}-{part}.safetensors" for kind in kinds}
         state, arrays = model_state(model)
         _ARRAYS.write_arrays(self.folder / files["model"], {}, arrays, finite=False)
@@ -93,8 +93,10 @@ class TrainingFolder:
                 _set_buffer(model.replay_buffer, self._state["replay"], arrays)  # type: ignore[attr-defined]
         return curve
 
-    def close(self) -> None:
-        """Let others use the folder."""
+    def __enter__(self) -> "TrainingFolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._lock is not None:
             self._lock.release()
 
@@ -121,8 +123,7 @@ class TrainingFolder:
         with FORMAT.reading(path):
             check_same(self.folder, "a training", dict(state["fingerprint"]), self._settings)
             whole_number(state["part"])
-            if not isinstance(state["finished"], bool):
-                raise ValueError(f"finished is {state['finished']!r}, expected true or false")
+            _true_or_false("finished", state["finished"])
         return state
 
 
@@ -179,7 +180,7 @@ def _described(value: Any) -> Any:
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray):
-        return f"{value.dtype}{list(value.shape)} {_hash(np.ascontiguousarray(value).tobytes())}"
+        return f"{value.dtype}{list(value.shape)} {_hash(value.tobytes())}"
     if isinstance(value, Mapping):
         return {str(key): _described(part) for key, part in sorted(value.items(), key=lambda pair: str(pair[0]))}
     if isinstance(value, list | tuple | set | frozenset):
@@ -205,15 +206,15 @@ def _hash(content: bytes) -> str:
 def model_state(model: BaseAlgorithm) -> tuple[dict[str, Any], Arrays]:
     """(JSON values, arrays) of parameters, optimisers, loose tensors, counters and running statistics."""
     arrays: Arrays = {}
+    statistics = _statistics(model).items()
     state = {
         "parameters": _packed(dict(model.get_parameters()), "parameters", arrays),
         "tensors": _packed({k: v for k, v in vars(model).items() if isinstance(v, Tensor)}, "tensors", arrays),
         "numbers": _numbers_of(model, MODEL_NUMBERS),
+        "normaliser": _packed(
+            {k: [np.asarray(v.mean), np.asarray(v.var), v.count] for k, v in statistics}, "normaliser", arrays
+        ),
     }
-    statistics = {
-        name: [np.asarray(one.mean), np.asarray(one.var), one.count] for name, one in _statistics(model).items()
-    }
-    state["normaliser"] = _packed(statistics, "normaliser", arrays)
     return state, arrays
 
 
@@ -273,13 +274,17 @@ def _set_numbers(owner: Any, numbers: dict[str, Any], names: tuple[str, ...]) ->
             raise ValueError(f"{name} is not a number that {type(owner).__name__} counts with")
         own = vars(owner)[name]
         if isinstance(own, bool):
-            if not isinstance(value, bool):
-                raise ValueError(f"{name} is {value!r}, expected true or false")
+            _true_or_false(name, value)
         elif isinstance(own, int):
             whole_number(value, high=2**63)
         else:
             finite_number(value)
         setattr(owner, name, value)
+
+
+def _true_or_false(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}, expected true or false")
 
 
 def _buffer_arrays(buffer: ReplayBuffer) -> Arrays:
@@ -306,14 +311,12 @@ def _set_buffer(buffer: Any, numbers: dict[str, Any], arrays: Arrays) -> None:
     if own.keys() != arrays.keys():
         raise ValueError(f"the replay buffer was {sorted(arrays)}, expected {sorted(own)}")
     for name, values in arrays.items():
-        if own[name].shape != values.shape or own[name].dtype != values.dtype:
+        if (values.dtype, values.shape) != (own[name].dtype, own[name].shape):
             expected = f"{own[name].dtype}{own[name].shape}"
             raise ValueError(f"{name} is {values.dtype}{values.shape}, expected {expected}")
         own[name][...] = values
-    actions = buffer.actions[: buffer.size()]
-    problem = problem_with_rows(
-        buffer.action_space, unflattened(buffer.action_space, actions.reshape(-1, *actions.shape[2:]))
-    )
+    actions = buffer.actions[: buffer.size()].reshape(-1, *buffer.actions.shape[2:])
+    problem = problem_with_rows(buffer.action_space, unflattened(buffer.action_space, actions))
     if problem is not None:
         raise ValueError(f"an action {problem[1]}")
     if not np.isfinite(buffer.rewards[: buffer.size()]).all():
@@ -357,10 +360,8 @@ def _unpacked(value: Any, arrays: Arrays) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
-    if kind == "tensor":
-        return torch.from_numpy(arrays[content].copy())
-    if kind == "array":
-        return arrays[content]
+    if kind in ("tensor", "array"):
+        return torch.from_numpy(arrays[content].copy()) if kind == "tensor" else arrays[content]
     if kind == "dict":
         return {key: _unpacked(part, arrays) for key, part in content}
     parts = [_unpacked(part, arrays) for part in content]

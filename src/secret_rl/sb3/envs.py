@@ -1,7 +1,6 @@
 """Environments for Stable-Baselines3: Gymnasium's vector environments as its ``VecEnv``, and what ``train`` needs."""
 
 import inspect
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -99,9 +98,8 @@ class GymnasiumVecEnv(VecEnv):
         mode = envs.metadata.get("autoreset_mode")
         if mode is None or AutoresetMode(mode) is not AutoresetMode.SAME_STEP:
             raise ValueError(
-                f"{envs} has autoreset_mode {mode if mode is None else AutoresetMode(mode).name}, but "
-                "Stable-Baselines3 expects environments that reset within the step: make them with "
-                'autoreset_mode="SameStep", an argument of TriggersVectorEnv and of SyncVectorEnv '
+                f"{envs} has autoreset_mode {mode and AutoresetMode(mode).name}, but Stable-Baselines3 expects "
+                'environments that reset within the step: make them with autoreset_mode="SameStep" '
                 '(gym.make_vec(..., vectorization_mode="sync", vector_kwargs={"autoreset_mode": "SameStep"}))'
             )
         self.envs = envs
@@ -130,35 +128,24 @@ class GymnasiumVecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         """Step the environments; those whose episode ended show the first observation of the next."""
         observations, rewards, terminated, truncated, infos = self.envs.step(self._actions)
-        terminated = np.asarray(terminated, np.bool_)
-        ended = terminated | truncated
+        ended = np.asarray(terminated, np.bool_) | truncated
         self.vector_infos = infos
-        if ended.any():
-            listed = self._infos_at_ends(infos, ended.nonzero()[0], terminated)
-        else:
-            listed = listed_infos(infos, self.num_envs, _GOING_ON)
-        # Copied: algorithms still look at an observation after the next step, and environments may reuse their arrays.
-        return _copied(observations), np.asarray(rewards).astype(np.float32), ended, listed
-
-    def _infos_at_ends(
-        self, infos: Mapping[str, Any], ends: NDArray[np.int64], terminated: NDArray[np.bool_]
-    ) -> list[dict[str, Any]]:
-        """The infos of a step in which episodes ended: those of the last steps; the resets' go to ``reset_infos``."""
-        if "final_obs" not in infos:
+        present = {name: values for name, values in infos.items() if name not in _FINAL}
+        listed = listed_infos(present, self.num_envs, _GOING_ON)
+        ends = np.flatnonzero(ended)
+        if len(ends) and "final_obs" not in infos:
             raise ValueError(
                 f'an episode ended in SAME_STEP mode, but {self.envs} gave no infos["final_obs"]: Stable-Baselines3 '
                 "needs what was seen last; let the environments give it"
             )
-        going_on = {name: values for name, values in infos.items() if name not in _FINAL}
-        listed = listed_infos(going_on, self.num_envs, _GOING_ON)
-        final = listed_infos(infos.get("final_info", {}), len(ends), _GOING_ON, rows=ends)
-        for i, last in zip(ends.tolist(), final, strict=True):
-            started, listed[i] = listed[i], last
-            del started["TimeLimit.truncated"]
-            self.reset_infos[i] = started
+        final = listed_infos(infos.get("final_info", {}), len(ends), rows=ends) if len(ends) else []
+        for i, last in zip(ends.tolist(), final, strict=True):  # what is present there is already the next episode's
+            self.reset_infos[i], listed[i] = listed[i], last
+            del self.reset_infos[i]["TimeLimit.truncated"]
             last["TimeLimit.truncated"] = not terminated[i]
             last["terminal_observation"] = infos["final_obs"][i]
-        return listed
+        # Copied: algorithms still look at an observation after the next step, and environments may reuse their arrays.
+        return _copied(observations), np.asarray(rewards).astype(np.float32), ended, listed
 
     def close(self) -> None:
         """Close the environments."""
@@ -172,10 +159,9 @@ class GymnasiumVecEnv(VecEnv):
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of each environment; a method of single environments is called."""
         which = self._get_indices(indices)
-        name = _SPACES.get(attr_name, attr_name)
-        if name != attr_name or self._is_shared(name):
-            return [getattr(self.envs, name) for _ in which]
-        values = self.envs.unwrapped.get_attr(name)  # type: ignore[attr-defined]
+        if attr_name in _SPACES or self._is_shared(attr_name):
+            return [getattr(self.envs, _SPACES.get(attr_name, attr_name)) for _ in which]
+        values = self.envs.unwrapped.get_attr(attr_name)  # type: ignore[attr-defined]
         return [values[i] for i in which]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
@@ -196,18 +182,17 @@ class GymnasiumVecEnv(VecEnv):
         if answers is None:
             answers = [None] * self.num_envs
         if not hasattr(answers, "__len__") or len(answers) != self.num_envs:
-            raise ValueError(
-                f"{method_name} of {self.envs} answered {answers!r}: expected {self.num_envs} answers, one for each "
-                "environment"
-            )
+            expected = f"expected {self.num_envs} answers, one for each environment"
+            raise ValueError(f"{method_name} of {self.envs} answered {answers!r}: {expected}")
         return [answers[i] for i in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
         """Whether each environment is in such a wrapper, its own or one around all of them."""
         around = any(isinstance(layer, wrapper_class) for layer in self._layers())
         single = getattr(self.envs.unwrapped, "envs", None)
-        which = self._get_indices(indices)
-        return [around or (single is not None and is_wrapped(single[i], wrapper_class)) for i in which]
+        return [
+            around or (single is not None and is_wrapped(single[i], wrapper_class)) for i in self._get_indices(indices)
+        ]
 
     def _layers(self) -> Iterator[VectorEnv[Any, Any, Any]]:
         """The vector environment from the outermost wrapper to the last."""
@@ -220,9 +205,8 @@ class GymnasiumVecEnv(VecEnv):
     def _is_shared(self, name: str) -> bool:
         """Whether an attribute belongs to the vector environment, or a wrapper around it, not to each environment."""
         *wrappers, innermost = self._layers()
-        if any(name in vars(w) or (hasattr(type(w), name) and not hasattr(VectorWrapper, name)) for w in wrappers):
-            return True
-        return not hasattr(innermost, "get_attr")
+        own = (name in vars(w) or (hasattr(type(w), name) and not hasattr(VectorWrapper, name)) for w in wrappers)
+        return any(own) or not hasattr(innermost, "get_attr")
 
 
 def _has_vector_form(spec: EnvSpec, options: Mapping[str, Any]) -> bool:
@@ -242,17 +226,16 @@ def _copied(observations: Any) -> Any:
 class _UnshapedMonitor(VecMonitor):
     """``VecMonitor`` around environments that are shaped already: the returns it logs are unshaped all the same."""
 
-    def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        observations, rewards, ended, infos = self.venv.step_wait()
-        self.episode_returns += np.array(
-            [info.get("env_reward", reward) for info, reward in zip(infos, rewards.tolist(), strict=True)], np.float32
-        )
-        self.episode_lengths += 1
-        infos = list(infos)
+    def reset(self) -> Any:
+        self._unshaped = np.zeros(self.num_envs, np.float32)
+        return super().reset()
+
+    def step_wait(self) -> Any:
+        observations, rewards, ended, infos = super().step_wait()
+        unshaped = [info.get("env_reward", reward) for info, reward in zip(infos, rewards.tolist(), strict=True)]
+        self._unshaped += np.array(unshaped, np.float32)
         for i in np.flatnonzero(ended).tolist():
-            passed = round(time.time() - self.t_start, 6)
-            infos[i] = infos[i] | {"episode": {"r": self.episode_returns[i], "l": self.episode_lengths[i], "t": passed}}
-            self.episode_returns[i] = self.episode_lengths[i] = 0
+            infos[i]["episode"]["r"], self._unshaped[i] = self._unshaped[i], 0
         return observations, rewards, ended, infos
 
 
@@ -274,26 +257,20 @@ def learning_envs(
 ) -> VecEnv:
     """The environments to learn in: a monitor inside, which logs unshaped returns, and the shaping around it."""
     envs = make_envs(env, n, env_options)
-    _check_normalised(envs, to_be_shaped=shaping is not None)
+    for layer in layers(envs):
+        if isinstance(layer, VecNormalize):
+            _check_normaliser(layer, to_be_shaped=shaping is not None)
     if not _is_monitored(envs):
         envs = _UnshapedMonitor(envs) if envs.has_attr("shaping_discount") else VecMonitor(envs)
     if shaping is not None:
         inside, envs = envs, shaping(envs, gamma)
         if not isinstance(envs, VecEnv):
-            raise TypeError(
-                f"shaping must take (environments, discount) and return a VecEnv, got {type(envs).__name__}: "
-                "use shape_with(potential)"
-            )
+            expected = "shaping must take (environments, discount) and return a VecEnv"
+            raise TypeError(f"{expected}, got {type(envs).__name__}: use shape_with(potential)")
         if envs.num_envs != inside.num_envs:
             raise ValueError(f"shaping made {envs.num_envs} environments of {inside.num_envs}")
-    _check_shaping_discount(envs, gamma)
-    return envs
-
-
-def _check_shaping_discount(envs: VecEnv, gamma: float) -> None:
-    """An error unless every shaping has the discount of one step, also for agents that learn from several."""
-    for layer in _layers(envs):
-        found = [vars(layer)["shaping_discount"]] if "shaping_discount" in vars(layer) else []
+    for layer in layers(envs):  # the discount of one step, also for agents that learn from several
+        found = [vars(layer).get("shaping_discount", gamma)]
         if not isinstance(layer, VecEnvWrapper) and layer.has_attr("shaping_discount"):
             found = layer.get_attr("shaping_discount")
         for discount in found:
@@ -302,34 +279,31 @@ def _check_shaping_discount(envs: VecEnv, gamma: float) -> None:
                     f"the environments are shaped with discount {discount}, but the agent learns with {gamma}: "
                     "shaping with another discount changes what is optimal; use the same for both"
                 )
+    return envs
 
 
-def _check_normalised(envs: VecEnv, *, to_be_shaped: bool) -> None:
-    for layer in _layers(envs):
-        if not isinstance(layer, VecNormalize):
-            continue
-        if to_be_shaped and layer.norm_reward:
-            raise ValueError(
-                "the rewards are normalised (VecNormalize) before they would be shaped: the potential is measured in "
-                "rewards of the environment. Put VecNormalize outside: "
-                "shaping=lambda envs, discount: VecNormalize(shape_with(potential)(envs, discount))"
-            )
-        if to_be_shaped:
-            warnings.warn(
-                "the potential sees observations that VecNormalize changes as it learns: put VecNormalize outside the "
-                "shaping unless the potential only reads infos",
-                stacklevel=4,
-            )
-        if layer.norm_reward and not _is_monitored(layer.venv):
-            raise ValueError("VecNormalize hides the rewards of the environments: put a VecMonitor inside it")
+def _check_normaliser(normaliser: VecNormalize, *, to_be_shaped: bool) -> None:
+    if to_be_shaped and normaliser.norm_reward:
+        raise ValueError(
+            "the rewards are normalised (VecNormalize) before they would be shaped: the potential is measured in "
+            "rewards of the environment. Put VecNormalize outside: "
+            "shaping=lambda envs, discount: VecNormalize(shape_with(potential)(envs, discount))"
+        )
+    if to_be_shaped:
+        warnings.warn(
+            "the potential sees observations that VecNormalize changes as it learns: put VecNormalize outside the "
+            "shaping unless the potential only reads infos",
+            stacklevel=4,
+        )
+    if normaliser.norm_reward and not _is_monitored(normaliser.venv):
+        raise ValueError("VecNormalize hides the rewards of the environments: put a VecMonitor inside it")
 
 
 def _is_monitored(envs: VecEnv) -> bool:
-    layers = list(_layers(envs))
-    return any(isinstance(layer, VecMonitor) for layer in layers) or any(layers[-1].env_is_wrapped(Monitor))
+    return any(isinstance(layer, VecMonitor) for layer in layers(envs)) or any(envs.env_is_wrapped(Monitor))
 
 
-def _layers(envs: VecEnv) -> Iterator[VecEnv]:
+def layers(envs: VecEnv) -> Iterator[VecEnv]:
     """A vector environment from the outermost wrapper inwards."""
     yield envs
     while isinstance(envs, VecEnvWrapper):

@@ -39,20 +39,21 @@ class SmallConvolutions(BaseFeaturesExtractor):
         if not filters or len(filters) != len(strides):
             raise ValueError(f"each convolution needs filters and a stride, got {filters} and {strides}")
         # What Stable-Baselines3 takes for an image arrives with its channels first.
-        self_transposed = is_image_space(observation_space)
-        channels = observation_space.shape[0 if self_transposed else 2]
+        transposed = is_image_space(observation_space)
+        rows, columns, channels = observation_space.shape
+        if transposed:
+            channels, rows, columns = observation_space.shape
         layers: list[nn.Module] = []
         for inputs, outputs, stride in zip((channels, *filters), filters, strides, strict=False):
             layers += [nn.Conv2d(inputs, outputs, 3, stride, padding=1), nn.ReLU()]
         layers.append(nn.Flatten())
         with torch.no_grad():
-            image = torch.zeros(1, *observation_space.shape)
-            features = nn.Sequential(*layers)(image if self_transposed else image.permute(0, 3, 1, 2)).shape[1]
+            features = nn.Sequential(*layers)(torch.zeros(1, channels, rows, columns)).shape[1]
         if units:
             layers += [nn.Linear(features, units), nn.ReLU()]
         super().__init__(observation_space, units or features)
         self.convolutions = nn.Sequential(*layers)
-        self._transposed = self_transposed
+        self._transposed = transposed
 
     def forward(self, images: Tensor) -> Tensor:
         """(batch, rows, columns, channels) to (batch, features)."""
@@ -83,27 +84,15 @@ def paper_dqn(steps: int, n_envs: int = 8, **overrides: Any) -> dict[str, Any]:
     return {
         "policy": "CnnPolicy",
         "policy_kwargs": {
-            "features_extractor_class": SmallConvolutions,
-            "net_arch": [UNITS],
-            "optimizer_class": torch.optim.RMSprop,
-            "optimizer_kwargs": {"alpha": 0.95, "eps": 1e-6},
+            "features_extractor_class": SmallConvolutions, "net_arch": [UNITS],
+            "optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": {"alpha": 0.95, "eps": 1e-6},
         },
-        "n_envs": n_envs,
-        "gamma": 0.9,
-        "learning_rate": 0.00025,
-        "buffer_size": min(1_000_000, steps),
-        "learning_starts": 5_000,
-        "batch_size": 32,
-        "train_freq": STEPS_PER_UPDATE // common,
-        "gradient_steps": n_envs // common,
-        "target_update_interval": 2_000,
-        "exploration_initial_eps": 1.0,
-        "exploration_final_eps": 0.01,
-        "exploration_fraction": 250_000 / steps,
-        "max_grad_norm": 10.0,
-        "evaluation_epsilon": 0.001,
-        **overrides,
-    }
+        "n_envs": n_envs, "gamma": 0.9, "learning_rate": 0.00025, "batch_size": 32, "max_grad_norm": 10.0,
+        "buffer_size": min(1_000_000, steps), "learning_starts": 5_000, "target_update_interval": 2_000,
+        "train_freq": STEPS_PER_UPDATE // common, "gradient_steps": n_envs // common,
+        "exploration_initial_eps": 1.0, "exploration_final_eps": 0.01, "exploration_fraction": 250_000 / steps,
+        "evaluation_epsilon": 0.001, **overrides,
+    }  # fmt: skip
 
 
 def paper_ppo(n_envs: int = 12, **overrides: Any) -> dict[str, Any]:
@@ -127,13 +116,6 @@ def paper_ppo(n_envs: int = 12, **overrides: Any) -> dict[str, Any]:
             "features_extractor_kwargs": {"filters": (16, 32, 32), "strides": (2, 2, 2), "units": 128},
             "net_arch": [],
         },
-        "n_envs": n_envs,
-        "gamma": 0.99,
-        "learning_rate": 0.00019,
-        "ent_coef": 0.0011,
-        "gae_lambda": 0.95,
-        "n_steps": 256,
-        "batch_size": 256,
-        "n_epochs": 4,
-        **overrides,
-    }
+        "n_envs": n_envs, "gamma": 0.99, "learning_rate": 0.00019, "ent_coef": 0.0011, "gae_lambda": 0.95,
+        "n_steps": 256, "batch_size": 256, "n_epochs": 4, **overrides,
+    }  # fmt: skip

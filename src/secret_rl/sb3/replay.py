@@ -1,5 +1,6 @@
 """Replay buffers that keep the rewards of the environment and what shaping adds apart."""
 
+from operator import itemgetter
 from typing import Any
 
 import gymnasium as gym
@@ -80,18 +81,9 @@ class ShapedReplayBuffer(ReplayBuffer):
         if self.shaping is None:
             terms = np.array([info.get("shaping_reward", 0.0) for info in infos], np.float64)
         else:
-            timeouts = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
-            ended = np.asarray(done, np.bool_)
-            terms = self.shaping.step(
-                self._started(obs),
-                unflattened(self.observation_space, obs),
-                unflattened(self.action_space, action.reshape(self.n_envs, -1)),
-                unflattened(self.observation_space, next_obs),
-                rewards,
-                ended & ~timeouts,
-                ended & timeouts,
-                infos,
-            )
+            timeouts = [info.get("TimeLimit.truncated", False) for info in infos]
+            step = obs, action.reshape(self.n_envs, -1), next_obs, rewards, done, timeouts
+            terms = self._shape(self._started(obs), step, infos)
         super().add(obs, next_obs, action, rewards, done, infos)
         self.terms[row] = terms
         self._shaped_rewards[row] = reward if self.shaping is None else self.rewards[row].astype(np.float64) + terms
@@ -124,9 +116,26 @@ class ShapedReplayBuffer(ReplayBuffer):
             self._credited[: len(credited)] = credited
             self._place_of[:] = -1
             self._place_of[credited] = np.arange(len(credited))
+        # The shaping is shown the newest steps, so that it knows the episodes that go on.
         newest = (self.pos - 1) % self.buffer_size
         running = [len(rows) for env, rows, *_ in parts if rows[-1] == newest and not self.dones[newest, env]]
-        self._catch_up(shaping, max(running, default=0), begins)
+        first_row = self.pos - max(running, default=0)
+        for row in range(first_row, self.pos):  # below 0: from the end
+            started = begins[row] | (row == first_row)  # what of an episode came before is not needed, or not there
+            seen, following = (
+                map_arrays(itemgetter(row), rows) for rows in (self.observations, self.next_observations)
+            )
+            step = seen, self.actions[row], following, self.rewards[row], self.dones[row], self.timeouts[row]
+            self._shape(started, step)
+
+    def _shape(self, started: NDArray[np.bool_], step: tuple[Any, ...], infos: Any = ()) -> NDArray[np.float64]:
+        """(n_envs,) what the shaping adds to one step, which it then has seen."""
+        assert self.shaping is not None
+        seen, actions, following, rewards, done, timeouts = step
+        seen, following = (unflattened(self.observation_space, rows) for rows in (seen, following))
+        ended, timeouts = np.asarray(done, np.bool_), np.asarray(timeouts, np.bool_)
+        actions = unflattened(self.action_space, actions)
+        return self.shaping.step(started, seen, actions, following, rewards, ended & ~timeouts, ended & timeouts, infos)
 
     def _is_credited(self, rows: slice) -> NDArray[np.bool_]:
         """(rows * n_envs,)"""
@@ -135,35 +144,19 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """A batch of transitions with shaped rewards."""
-        # The generator is that of all buffers of Stable-Baselines3: its seed is the agent's.
-        count = self._credited_count
+        # The generator is that of all buffers of Stable-Baselines3: its seed is the agent's. Draws are in their order.
+        draw, count = np.random.randint, self._credited_count
         number = np.random.binomial(batch_size, self.priority) if self.priority and count else 0  # noqa: NPY002
-        if not number:
-            return super().sample(batch_size, env)
-        chosen = self._credited[np.random.randint(0, count, number)]  # noqa: NPY002
-        credited = self._gathered(chosen // self.n_envs, chosen % self.n_envs, env)
-        if number == batch_size:
-            return credited
-        anything = super().sample(batch_size - number, env)
-        joined: list[Any] = [None if a is None else _joined(a, b) for a, b in zip(anything, credited, strict=True)]
-        return type(anything)(*joined)
-
-    def _get_samples(self, batch_inds: NDArray[Any], env: VecNormalize | None = None) -> Any:
-        unshaped, self.rewards = self.rewards, self._shaped_rewards
-        try:
-            return super()._get_samples(batch_inds, env)
-        finally:
-            self.rewards = unshaped
-
-    def _gathered(self, rows: NDArray[Any], envs: NDArray[Any], normaliser: VecNormalize | None) -> Any:
-        """A batch of these transitions."""
+        credited = self._credited[draw(0, count, number)] if number else self._credited[:0]
+        rows = np.append(draw(0, self.size(), batch_size - number), credited // self.n_envs)
+        envs = np.append(draw(0, self.n_envs, batch_size - number), credited % self.n_envs)
 
         def seen(arrays: Any) -> Any:
             picked = map_arrays(lambda array: array[rows, envs], arrays)
-            return map_arrays(self.to_torch, self._normalize_obs(picked, normaliser))
+            return map_arrays(self.to_torch, self._normalize_obs(picked, env))
 
         over = self.dones[rows, envs] * (1 - self.timeouts[rows, envs])
-        rewards = self._normalize_reward(self._shaped_rewards[rows, envs].reshape(-1, 1), normaliser)
+        rewards = self._normalize_reward(self._shaped_rewards[rows, envs].reshape(-1, 1), env)
         kind = DictReplayBufferSamples if isinstance(self.observations, dict) else ReplayBufferSamples
         return kind(
             observations=seen(self.observations),
@@ -195,24 +188,6 @@ class ShapedReplayBuffer(ReplayBuffer):
         now = map_arrays(lambda kept, new: np.asarray(new, kept.dtype).reshape(kept.shape), led_to, observations)
         return np.asarray((self.dones[newest] > 0) | rows_differ(led_to, now))
 
-    def _catch_up(self, shaping: ReplayShaping, length: int, begins: NDArray[np.bool_]) -> None:
-        """Show a shaping the newest steps, so that it knows the episodes that go on; ``begins``: (rows, envs)."""
-        for number, row in enumerate((np.arange(self.pos - length, self.pos) % self.buffer_size).tolist()):
-            started = begins[row] | (number == 0)  # what of an episode came before is not needed, or not there
-            ended, timeouts = self.dones[row] > 0, self.timeouts[row] > 0
-            seen, following = (
-                unflattened(self.observation_space, map_arrays(lambda array, row=row: array[row], arrays))
-                for arrays in (self.observations, self.next_observations)
-            )
-            actions = unflattened(self.action_space, self.actions[row])
-            shaping.step(started, seen, actions, following, self.rewards[row], ended & ~timeouts, ended & timeouts, ())
-
 
 class ShapedDictReplayBuffer(ShapedReplayBuffer, DictReplayBuffer):
     """``ShapedReplayBuffer`` for observations that are dicts."""
-
-
-def _joined(some: Any, more: Any) -> Any:
-    if isinstance(some, dict):
-        return {key: torch.cat([part, more[key]]) for key, part in some.items()}
-    return torch.cat([some, more])

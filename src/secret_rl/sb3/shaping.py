@@ -6,15 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor
 
 from secret_rl.shaping.core import PotentialLike, Shaper, ShapingConfig, last_seen
-
-try:
-    from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        'Shaping for Stable-Baselines3 needs the sb3 extra: pip install "secret-rl[sb3]"'
-    ) from missing
 
 
 class PotentialShapingVecEnv(VecEnvWrapper):
@@ -39,8 +33,7 @@ class PotentialShapingVecEnv(VecEnvWrapper):
         super().__init__(venv)
         spaces = venv.observation_space, venv.action_space
         config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
-        self.shaping_discount = config.discount
-        self.shaping_scale = config.scale
+        self.shaping_discount, self.shaping_scale = config.discount, config.scale
         self._shaper = Shaper(config, venv.num_envs, *spaces)
         self._actions: NDArray[Any] | None = None
         self._none = np.zeros(venv.num_envs, np.bool_)
@@ -70,19 +63,15 @@ class PotentialShapingVecEnv(VecEnvWrapper):
         for i, info in enumerate(infos):
             if "shaping_reward" in info:  # of a shaping that this one is stacked on
                 env_rewards[i], inner[i] = info["env_reward"], info["shaping_reward"]
-        truncated, last, present, final_infos = self._none, None, infos, infos
-        if self._vectorised is not None:
-            present = self._vectorised.vector_infos
-            final_infos = present.get("final_info", {})
+        truncated, last = self._none, None
+        present: Any = infos if self._vectorised is None else self._vectorised.vector_infos
         which = np.flatnonzero(ended).tolist()
         if which:  # these environments reset within the step; what was seen last is in the info
             truncated = self._none.copy()
             truncated[which] = [bool(infos[i].get("TimeLimit.truncated", False)) for i in which]
+            final_infos = infos if self._vectorised is None else present.get("final_info", {})
             if self._vectorised is None:
-                present = [
-                    self.reset_infos[i] if over else info
-                    for i, (info, over) in enumerate(zip(infos, ended, strict=True))
-                ]
+                present = [self.reset_infos[i] if over else infos[i] for i, over in enumerate(ended)]
             final = {i: infos[i]["terminal_observation"] for i in which}
             seen = last_seen(observations, final, self.observation_space)
             last = self._shaper.batch(self._none, ended, seen, self._actions, env_rewards, final_infos)

@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +20,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from secret_rl.checks import check_integer
 from secret_rl.progress import progress_bar
-from secret_rl.sb3.callbacks import CurveCallback, DeepCurve
 from secret_rl.sb3.checkpoint import TrainingFolder, end_running_episodes, load_weights
+from secret_rl.sb3.curves import CurveCallback, DeepCurve, evaluate
 from secret_rl.sb3.envs import EnvLike, Shaping, learning_envs, make_envs
 
 
@@ -97,41 +98,36 @@ def train(
         options: Other options of the algorithm, such as ``batch_size``.
     """
     every = max(1, steps // 50) if evaluate_every is None else evaluate_every
-    for name, value, least in (
-        ("steps", steps, 1), ("n_envs", n_envs, 1), ("evaluation_episodes", evaluation_episodes, 1),
-        ("evaluate_every", every, 0), ("seed", seed, 0),
-    ):  # fmt: skip
-        check_integer(name, value, least)
+    for name, value in {"steps": steps, "n_envs": n_envs, "evaluation_episodes": evaluation_episodes}.items():
+        check_integer(name, value, 1)
+    check_integer("evaluate_every", every, 0)
+    check_integer("seed", seed, 0)
     _check_options(algorithm, gamma, evaluation_epsilon, folder, checkpoint_every, options)
     options = {"policy_kwargs": policy_kwargs, "learning_rate": learning_rate, "device": device, **options}
     options = {name: value for name, value in options.items() if value is not None}
-    store: TrainingFolder | None = None
-    if folder is not None:
-        settings = {
-            "algorithm": algorithm, "env": _origin(env), "steps": steps, "gamma": gamma, "shaping": shaping,
-            "policy": policy, "n_envs": n_envs, "env_options": env_options, "evaluation_env": _origin(evaluation_env),
-            "evaluate_every": every, "evaluation_episodes": evaluation_episodes,
-            "evaluation_epsilon": evaluation_epsilon, "seed": seed, "checkpoint_every": checkpoint_every,
-            "initial": initial, **options,
-        }  # fmt: skip
-        store = TrainingFolder(Path(folder), settings)
-    try:
+    settings = {
+        "algorithm": algorithm, "env": _origin(env), "steps": steps, "gamma": gamma, "shaping": shaping,
+        "policy": policy, "n_envs": n_envs, "env_options": env_options, "evaluation_env": _origin(evaluation_env),
+        "evaluate_every": every, "evaluation_episodes": evaluation_episodes, "evaluation_epsilon": evaluation_epsilon,
+        "seed": seed, "checkpoint_every": checkpoint_every, "initial": initial, **options,
+    }  # fmt: skip
+    with TrainingFolder(Path(folder), settings) if folder is not None else nullcontext() as store:
         envs = learning_envs(env, n_envs, env_options, shaping, gamma)
         tests = _evaluation_envs(evaluation_env, env, evaluation_episodes, env_options, envs) if every else None
         model = _model(algorithm, policy, envs, gamma, seed, options)
         if initial is not None:
             load_weights(model, initial)
         _set_logger(model, tensorboard)
+        play = None
+        if tests is not None:
+            play = partial(evaluate, model, tests, evaluation_episodes, discount=gamma, epsilon=evaluation_epsilon)
         with progress_bar(progress, "steps") as tick:
-            recorder = CurveCallback(steps, gamma, seed, tests, every, evaluation_episodes, evaluation_epsilon, tick)
+            recorder = CurveCallback(steps, gamma, seed, every, play, tick)
             recorder.init_callback(model)
             _learn(model, recorder, callback, steps, seed, checkpoint_every or steps, store)
         if tests is not None and tests is not evaluation_env:
             tests.close()
         return Trained(model, recorder.curve())
-    finally:
-        if store is not None:
-            store.close()
 
 
 def _learn(
@@ -208,15 +204,13 @@ def _evaluation_envs(
     evaluation_env: EnvLike | None, env: EnvLike, n: int, env_options: Mapping[str, Any] | None, learning: VecEnv
 ) -> VecEnv:
     """Environments of their own to evaluate in: by default more of the same."""
-    if evaluation_env is not None:
-        envs = make_envs(evaluation_env, n, env_options if isinstance(evaluation_env, str) else None)
-    elif isinstance(env, VecEnv | VectorEnv | gym.Env):
+    if evaluation_env is None and isinstance(env, VecEnv | VectorEnv | gym.Env):
         raise ValueError(
             "the agent is evaluated in environments of their own, and env cannot be made again: give evaluation_env "
             "(an id, a function that makes one, or environments), or evaluate_every=0"
         )
-    else:
-        envs = make_envs(env, n, env_options)
+    source = env if evaluation_env is None else evaluation_env
+    envs = make_envs(source, n, env_options if isinstance(source, str) else None)
     for name in ("observation_space", "action_space"):
         mine, theirs = getattr(learning, name), getattr(envs, name)
         if mine != theirs:
@@ -244,11 +238,9 @@ def _model(
 
 
 def _set_logger(model: BaseAlgorithm, tensorboard: str | Path | None) -> None:
-    formats = ["stdout"] if model.verbose else []
-    if tensorboard is not None:
-        if find_spec("tensorboard") is None:
-            raise ModuleNotFoundError("logging for TensorBoard needs it: pip install tensorboard")
-        formats.append("tensorboard")
+    if tensorboard is not None and find_spec("tensorboard") is None:
+        raise ModuleNotFoundError("logging for TensorBoard needs it: pip install tensorboard")
+    formats = ["stdout"] * bool(model.verbose) + ["tensorboard"] * (tensorboard is not None)
     model.set_logger(configure(None if tensorboard is None else str(tensorboard), formats or [""]))
 
 
@@ -270,13 +262,9 @@ def _check_options(
         raise ValueError(f"evaluation_epsilon must be in [0, 1], got {epsilon!r}")
     if "tensorboard_log" in options:
         raise ValueError(f"give tensorboard instead of tensorboard_log={options['tensorboard_log']!r}")
-    if checkpoint_every is None:
-        return
-    check_integer("checkpoint_every", checkpoint_every, 1)
-    if folder is None:
-        raise ValueError(f"checkpoint_every={checkpoint_every} needs a folder to keep checkpoints in")
-    if options.get("optimize_memory_usage"):
-        raise ValueError(
-            "checkpoints cut episodes short, which a replay buffer with optimize_memory_usage cannot tell from their "
-            "end: leave one of the two out"
-        )
+    if checkpoint_every is not None:
+        check_integer("checkpoint_every", checkpoint_every, 1)
+        if folder is None:
+            raise ValueError(f"checkpoint_every={checkpoint_every} needs a folder to keep checkpoints in")
+        if options.get("optimize_memory_usage"):
+            raise ValueError("optimize_memory_usage cannot tell a checkpoint from the end of an episode: leave one out")

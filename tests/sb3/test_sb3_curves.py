@@ -5,20 +5,18 @@ from types import SimpleNamespace
 import gymnasium as gym
 import numpy as np
 import pytest
+import sb3_contrib as contrib
+import stable_baselines3 as sb3
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from tests.sb3.deep_tasks import SMALL, Hallway, Patience, agent_in
+from tests.sealing import assert_tampering_is_refused
 
-sb3 = pytest.importorskip("stable_baselines3")
-contrib = pytest.importorskip("sb3_contrib")
-
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
-from tests.sb3.deep_tasks import SMALL, Hallway, Patience  # noqa: E402
-from tests.sealing import assert_tampering_is_refused  # noqa: E402
-
-from secret_rl.sb3 import DeepCurve, evaluate, train  # noqa: E402
+from secret_rl.sb3 import DeepCurve, evaluate, train
 
 
 @pytest.fixture(scope="module")
 def model():
-    return sb3.DQN("MlpPolicy", Patience(), buffer_size=10, seed=0, device="cpu")
+    return agent_in(sb3.DQN, Patience())
 
 
 @pytest.mark.parametrize(("n", "episodes"), [(1, 3), (3, 7), (5, 2)])
@@ -36,35 +34,8 @@ def test_sums_of_rewards(model, n, episodes):
 
 def test_long_episodes_count_as_much_as_short_ones(model):
     """Those that end first would give a mean of 1, not of 50.5."""
-
-    class Exactly(Patience):
-        def reset(self, **options):
-            seen = super().reset(**options)
-            self.left = self.longest
-            return seen
-
-    envs = DummyVecEnv([lambda: Exactly(1), lambda: Exactly(100)])
+    envs = DummyVecEnv([lambda: Patience(1, shortest=1), lambda: Patience(100, shortest=100)])
     assert sorted(evaluate(model, envs, 4, discount=1.0, seed=0).lengths) == [1, 1, 100, 100]
-
-
-def test_actions_are_the_best_known_ones_or_random_ones(model):
-    """And the generators that training draws from stay as they are."""
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
-    shares = {}
-    for epsilon in (0.0, 0.5, 1.0):
-        envs = DummyVecEnv([lambda: Patience(50)] * 4)
-        space = envs.action_space
-        space.seed(3)
-        evaluate(model, envs, 20, discount=1.0, seed=0, epsilon=epsilon)
-        taken = np.concatenate([env.actions for env in envs.envs])
-        best = model.predict(np.zeros((1, 1), np.float32), deterministic=True)[0][0]
-        shares[epsilon] = (taken == best).mean()
-        drawn = space.sample()
-        space.seed(3)
-        assert drawn == space.sample()
-    assert shares[0.0] == 1
-    assert shares[0.5] == pytest.approx(2 / 3, abs=0.1) and shares[1.0] == pytest.approx(1 / 3, abs=0.1)
-    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
 class Masked(Patience):
@@ -74,12 +45,26 @@ class Masked(Patience):
         return np.array([True, True, False])
 
 
-def test_masks_are_kept_to():
-    masked = contrib.MaskablePPO("MlpPolicy", Masked(), n_steps=8, batch_size=8, device="cpu")
-    for epsilon in (0.0, 1.0):
-        envs = DummyVecEnv([lambda: Masked(50)] * 2)
-        evaluate(masked, envs, 6, discount=1.0, seed=0, epsilon=epsilon)
-        taken = np.concatenate([env.actions for env in envs.envs])
+def actions_taken(model, make, epsilon):
+    """What is done in some evaluations, which leave the generators that training draws from as they are."""
+    envs = DummyVecEnv([make] * 4)
+    envs.action_space.seed(3)
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    evaluate(model, envs, 20, discount=1.0, seed=0, epsilon=epsilon)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    drawn = envs.action_space.sample()
+    envs.action_space.seed(3)
+    assert drawn == envs.action_space.sample()
+    return np.concatenate([env.actions for env in envs.envs])
+
+
+def test_actions_are_the_best_known_ones_or_random_ones_and_masks_are_kept_to(model):
+    best = model.predict(np.zeros((1, 1), np.float32), deterministic=True)[0][0]
+    masked = agent_in(contrib.MaskablePPO, Masked(), n_steps=8, batch_size=8)
+    for epsilon, share in ((0.0, 1), (0.5, 2 / 3), (1.0, 1 / 3)):
+        taken = actions_taken(model, lambda: Patience(50), epsilon)
+        assert (taken == best).mean() == pytest.approx(share, abs=0.1 if epsilon else 0)
+        taken = actions_taken(masked, lambda: Masked(50), epsilon)
         assert 2 not in taken and len(taken) > 30
     assert len(train(contrib.MaskablePPO, Masked, 32, n_envs=2, n_steps=8, batch_size=8, **SMALL).curve) > 1
 
@@ -141,19 +126,26 @@ def test_the_area_under_a_curve():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("about", "arrays", "said"),
     [
-        (lambda about, arrays: about.update(format="something else"), "it says format 'something else'"),
-        (lambda about, arrays: about.update(seed="3"), "'3' is not a whole number"),
-        (lambda about, arrays: about.update(discount=None), "None is not a finite number"),
-        (lambda about, arrays: arrays.pop("returns"), "returns"),
-        (lambda about, arrays: arrays.update(extra=np.zeros(3)), "extra"),
-        (lambda about, arrays: arrays.update(seed=np.zeros(3)), "seed"),
-        (lambda about, arrays: arrays.update(returns=np.zeros((2, 2))), "one entry per evaluation"),
-        (lambda about, arrays: arrays.update(discounted=np.zeros(3)), "discounted must have 2 dimensions"),
-        (lambda about, arrays: arrays.update(returns=np.full((3, 2), np.nan)), "returns holds NaN or infinite"),
+        ({"format": "something else"}, {}, "it says format 'something else'"),
+        ({"seed": "3"}, {}, "'3' is not a whole number"),
+        ({"discount": None}, {}, "None is not a finite number"),
+        ({}, {"extra": np.zeros(3)}, "extra"),
+        ({}, {"seed": np.zeros(3)}, "seed"),
+        ({}, {"returns": None}, "returns"),
+        ({}, {"returns": np.zeros((2, 2))}, "one entry per evaluation"),
+        ({}, {"discounted": np.zeros(3)}, "discounted must have 2 dimensions"),
+        ({}, {"returns": np.full((3, 2), np.nan)}, "returns holds NaN or infinite"),
+        ({}, {"steps": np.zeros(3, bool)}, "steps is bool"),
     ],
 )
-def test_curves_that_were_tampered_with_are_refused(tmp_path, change, said):
+def test_curves_that_were_tampered_with_are_refused(tmp_path, about, arrays, said):
+    def change(written, held):
+        written.update(about)
+        held.update(arrays)
+        for name in [name for name, array in held.items() if array is None]:
+            del held[name]
+
     path = curve().save(tmp_path / "curve.safetensors")
     assert_tampering_is_refused(DeepCurve.load, path, change, f"'secret-rl deep learning curve': .*{said}")
