@@ -1,6 +1,7 @@
 """Potentials from target trajectories, against the formulas written out one visit at a time."""
 
 import importlib
+import re
 import subprocess
 import sys
 import warnings
@@ -64,19 +65,33 @@ def make_trajectories(lengths, rng, kind="number", actions="number", vector_stat
     """Ragged episodes in which states and pairs come again and again; ``finals``: of observations, of states."""
     seen, draw = OBSERVATIONS[kind]
     done, act = ACTIONS[actions]
-    episodes = []
-    for length in lengths:
-        rows = length + finals[1]
-        states = rng.integers(0, 2, (rows, 2)) if vector_states else rng.integers(0, 4, rows)
-        episodes.append(
-            {
-                "observations": draw(rng, length + finals[0]),
-                "actions": act(rng, length),
-                "rewards": rng.choice([-1.0, 0.0, 0.0, 0.5, 2.0], length),
-                "states": states,
-            }
-        )
+    episodes = [
+        {
+            "observations": draw(rng, length + finals[0]),
+            "actions": act(rng, length),
+            "rewards": rng.choice([-1.0, 0.0, 0.0, 0.5, 2.0], length),
+            "states": rng.integers(0, 2 if vector_states else 4, (length + finals[1], 2)[: 1 + vector_states]),
+        }
+        for length in lengths
+    ]
     return Trajectories.from_episodes(episodes, observation_space=seen, action_space=done)
+
+
+def attributions(lengths, *rows):
+    """Of episodes of these lengths; rows are (episode, step, reward, weights), predicted where the weights end."""
+    weights = [np.asarray(row[3], np.float32) for row in rows]
+    offsets = np.cumsum([0, *map(len, weights)])
+    return Attributions(
+        episode=np.array([row[0] for row in rows], np.int64),
+        step=np.array([row[1] for row in rows], np.int64),
+        predicted_at=np.diff(offsets) - 1,
+        reward=np.array([row[2] for row in rows], np.float64),
+        evidence=np.zeros(len(rows), np.float32),
+        weights=np.concatenate([np.zeros(0, np.float32), *weights]),
+        offsets=offsets,
+        rewards_seen=len(rows),
+        lengths=np.array(lengths, np.int64),
+    )
 
 
 def make_attributions(data, rng, shift=0, coverage=0.8):
@@ -87,35 +102,15 @@ def make_attributions(data, rng, shift=0, coverage=0.8):
             if rng.random() < coverage:
                 at = int(np.clip(step + rng.integers(-shift, shift + 1), 0, len(episode) - 1))
                 weights = rng.random(at + 1) * (rng.random(at + 1) < 0.7) + 1e-3
-                rows.append((number, step, at, float(episode.rewards[step]), weights / weights.sum()))
-    return Attributions(
-        episode=np.array([row[0] for row in rows], np.int64),
-        step=np.array([row[1] for row in rows], np.int64),
-        predicted_at=np.array([row[2] for row in rows], np.int64),
-        reward=np.array([row[3] for row in rows], np.float64),
-        evidence=np.zeros(len(rows), np.float32),
-        weights=np.concatenate([np.zeros(0), *(row[4] for row in rows)]).astype(np.float32),
-        offsets=np.cumsum([0, *(row[2] + 1 for row in rows)]).astype(np.int64),
-        rewards_seen=int(np.count_nonzero(data.rewards)),
-        lengths=data.lengths,
-    )
+                rows.append((number, step, float(episode.rewards[step]), weights / weights.sum()))
+    return attributions(data.lengths, *rows)
 
 
 def chosen_attributions(credit, episodes):
     """The attributions of ``data[episodes]``."""
     rows = [(new, r) for new, old in enumerate(episodes) for r in np.flatnonzero(credit.episode == old).tolist()]
-    order = np.array([r for _, r in rows], np.int64)
-    return Attributions(
-        episode=np.array([new for new, _ in rows], np.int64),
-        step=credit.step[order],
-        predicted_at=credit.predicted_at[order],
-        reward=credit.reward[order],
-        evidence=credit.evidence[order],
-        weights=np.concatenate([np.zeros(0, np.float32), *(credit.row(r) for r in order)]),
-        offsets=np.cumsum([0, *np.diff(credit.offsets)[order]]).astype(np.int64),
-        rewards_seen=credit.rewards_seen,
-        lengths=credit.lengths[np.array(episodes, np.int64)],
-    )
+    chosen = [(new, credit.step[r], credit.reward[r], credit.row(r)) for new, r in rows]
+    return attributions([credit.lengths[episode] for episode in episodes], *chosen)
 
 
 def assert_close(potential, expected):
@@ -152,30 +147,16 @@ def test_every_kind_is_its_formula(case, number, discount, how):
     assert_close(estimate_potential(data, credit, **how), slow_potential(data, credit, **how))
 
 
-FIVE_STEPS = Trajectories.from_episodes(
-    [
-        {
-            "observations": np.array([0, 1, 0, 1, 0, 2]),
-            "actions": np.array([1, 0, 1, 1, 0]),
-            "rewards": np.array([0.0, 0.0, 2.0, -1.0, 1.0]),
-            "states": np.array([10, 11, 10, 11, 10, 12]),
-        }
-    ],
-    observation_space=gym.spaces.Discrete(3),
-    action_space=gym.spaces.Discrete(2),
-)
+def five_steps(rewards, states=(10, 11, 10, 11, 10, 12)):
+    episode = {"observations": np.array([0, 1, 0, 1, 0, 2]), "actions": np.array([1, 0, 1, 1, 0])}
+    episode |= {"rewards": np.array(rewards, float), "states": np.array(states)}
+    return Trajectories.from_episodes([episode], observation_space=gym.spaces.Discrete(3))
+
+
+FIVE_STEPS = five_steps([0, 0, 2, -1, 1])
 # 2 at step 2, a quarter of it earned by step 0, the rest by step 1; -1 at step 3; 1 at step 4
-FIVE_STEPS_CREDIT = Attributions(
-    episode=np.array([0, 0, 0]),
-    step=np.array([2, 3, 4]),
-    predicted_at=np.array([2, 3, 4]),
-    reward=np.array([2.0, -1.0, 1.0]),
-    evidence=np.zeros(3, np.float32),
-    weights=np.array([0.25, 0.75, 0, 0, 0.5, 0.5, 0, 0.5, 0, 0.25, 0.25, 0], np.float32),
-    offsets=np.array([0, 3, 7, 12]),
-    rewards_seen=3,
-    lengths=np.array([5]),
-)
+ROWS = [(0, 2, 2.0, [0.25, 0.75, 0]), (0, 3, -1.0, [0, 0.5, 0.5, 0]), (0, 4, 1.0, [0.5, 0, 0.25, 0.25, 0])]
+FIVE_STEPS_CREDIT = attributions([5], *ROWS)
 
 
 @pytest.mark.parametrize(
@@ -188,16 +169,10 @@ FIVE_STEPS_CREDIT = Attributions(
         ({"kind": "paper", "rewards": "positive"}, {10: 1.5 + 0.25, 11: 1.25 + 1.25, 12: 0.0}),
         ({"kind": "paper", "rewards": "positive", "reading": "once"}, {10: 1.5 + 0.25, 11: 1.0 + 0.25, 12: 0.0}),
         # still to come and earned: 0, 0.5 + 0.5, 2 + 0.5, 0.75, 1, and nothing after the last
-        ({"kind": "pending", "delay_discount": 1}, {10: (0 + 2.5 + 1) / 3, 11: (1 + 0.75) / 2, 12: 0.0}),
-        (
-            {"kind": "pending", "delay_discount": 1, "rewards": "all"},
-            {10: (0 + 2 + 1) / 3, 11: (1 - 0.25) / 2, 12: 0.0},
-        ),
+        ({"delay_discount": 1}, {10: (0 + 2.5 + 1) / 3, 11: (1 + 0.75) / 2, 12: 0.0}),
+        ({"delay_discount": 1, "rewards": "all"}, {10: (0 + 2 + 1) / 3, 11: (1 - 0.25) / 2, 12: 0.0}),
         # the wait for the rewards: 1 and 3, 0 and 2, 1, 0 steps
-        (
-            {"kind": "pending", "delay_discount": 0.5},
-            {10: (2 + 0.125 + 1) / 3, 11: (0.25 + 0.0625 + 0.375) / 2, 12: 0.0},
-        ),
+        ({"delay_discount": 0.5}, {10: (2 + 0.125 + 1) / 3, 11: (0.25 + 0.0625 + 0.375) / 2, 12: 0.0}),
         # earned so far: 0, 1, 2.5, 2.75, 3, 3
         ({"kind": "cumulative"}, {10: (0 + 2.5 + 3) / 3, 11: (1 + 2.75) / 2, 12: 3.0}),
         ({"kind": "cumulative", "rewards": "all"}, {10: (0 + 2 + 2) / 3, 11: (1 + 1.75) / 2, 12: 2.0}),
@@ -219,26 +194,14 @@ def test_five_steps_worked_by_hand(how, expected):
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 4])
 def test_a_reward_is_pending_until_it_is_paid_wherever_it_was_predicted(at):
     """A tolerance lets a reward at step 3 be predicted earlier or later; what was earned stays until then."""
-    data = Trajectories.from_episodes(
-        [
-            {
-                "observations": np.zeros(6, int),
-                "actions": np.zeros(5, int),
-                "rewards": np.array([0.0, 0, 0, 4.0, 0]),
-                "states": np.arange(6),
-            }
-        ]
-    )
-    weights = np.zeros(at + 1, np.float32)
-    weights[0] = 1.0
-    credit = replace(
-        FIVE_STEPS_CREDIT, episode=np.array([0]), step=np.array([3]), predicted_at=np.array([at]),
-        reward=np.array([4.0]), weights=weights, offsets=np.array([0, at + 1]), rewards_seen=1,
-    )  # fmt: skip
-    assert list(estimate_potential(data, credit, "pending", delay_discount=1).values.values()) == [0, 4, 4, 4, 0, 0]
-    assert list(estimate_potential(data, credit, "pending", delay_discount=0.5).values.values()) == [0, 1, 2, 4, 0, 0]
-    assert list(estimate_potential(data, credit, "cumulative").values.values()) == [0, 4, 4, 4, 4, 4]
-    assert list(estimate_potential(data, credit, "paper").values.values()) == [0, 4, 0, 0, 0, 0]
+    data = five_steps([0, 0, 0, 4, 0], range(6))
+    credit = attributions([5], (0, 3, 4.0, [1.0] + [0.0] * at))
+
+    def values(kind, discount=1):
+        return list(estimate_potential(data, credit, kind, delay_discount=discount).values.values())
+
+    assert values("pending") == [0, 4, 4, 4, 0, 0] and values("pending", 0.5) == [0, 1, 2, 4, 0, 0]
+    assert values("cumulative") == [0, 4, 4, 4, 4, 4] and values("paper") == [0, 4, 0, 0, 0, 0]
 
 
 @pytest.mark.filterwarnings("ignore::secret_rl.shaping.CoverageWarning")
@@ -247,13 +210,9 @@ def test_a_reward_is_pending_until_it_is_paid_wherever_it_was_predicted(at):
 def test_the_order_and_number_of_copies_of_episodes_change_nothing(case, how, choose):
     data, credit, _ = case
     once = dict(estimate_potential(data, credit, **how).values)
-    order = choose.draw(st.permutations(range(len(data))))
-    shuffled = estimate_potential(data[order], chosen_attributions(credit, order), **how)
-    assert dict(shuffled.values) == pytest.approx(once, abs=1e-9)
-    twice = [*range(len(data))] * 2
-    assert dict(estimate_potential(data[twice], chosen_attributions(credit, twice), **how).values) == pytest.approx(
-        once, abs=1e-9
-    )
+    for order in (choose.draw(st.permutations(range(len(data)))), [*range(len(data))] * 2):
+        again = estimate_potential(data[order], chosen_attributions(credit, order), **how)
+        assert dict(again.values) == pytest.approx(once, abs=1e-9)
 
 
 @settings(max_examples=100)
@@ -291,94 +250,61 @@ def test_a_whole_share_is_not_above_the_reward():
         PotentialShaping(TriggersEnv(**options), potential, 0.99)
 
 
-def with_rewards(data, rewards):
-    return replace(data, rewards=np.asarray(rewards, float))
-
-
-def test_what_cannot_be_estimated_is_refused():
-    data, credit = FIVE_STEPS, FIVE_STEPS_CREDIT
-    for kind in NAMES:
-        with pytest.raises(ValueError, match="no trajectories were given: collect some"):
-            estimate_potential(data[:0], chosen_attributions(credit, []), kind)
-    with pytest.raises(ValueError, match=r"none of the 1 trajectories holds a positive reward.* OnlineCredit"):
-        estimate_potential(with_rewards(data, [0, 0, 0, -1, 0]), kind="value")
-    with pytest.raises(ValueError, match="none of the 1 trajectories holds a reward"):
-        estimate_potential(with_rewards(data, [0] * 5), credit, "paper")
-    with pytest.raises(ValueError, match=r"hold no states: collect them .*Cells\(\.\.\.\) or a function"):
-        estimate_potential(replace(data, states=None, final_states=None), kind="value")
-    for kind in NAMES[:-1]:
-        with pytest.raises(ValueError, match=rf'kind="{kind}" needs attributions .*secret\.attribute'):
-            estimate_potential(data, kind=kind)
-    with pytest.raises(TypeError, match=r"Observed\(\) needs arrays of observations, got dict"):
-        estimate_potential(make_trajectories([9], np.random.default_rng(1), "dict"), kind="value", state=Observed())
+RAGGED = make_trajectories([4, 6, 5], np.random.default_rng(0))
+RAGGED_OTHERWISE = make_trajectories([4, 5, 6], np.random.default_rng(0))
+DICTS = make_trajectories([9], np.random.default_rng(1), "dict")
+NO_STATES = replace(FIVE_STEPS, states=None, final_states=None)
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("data", "credit", "how", "message"),
     [
-        (
-            {"kind": "credit"},
-            r"kind must be one of \['cumulative', 'mixed', 'paper', 'pending', 'value'\], got 'credit'",
-        ),
-        ({"reading": "twice"}, 'reading must be "printed" or "once", got \'twice\''),
-        ({"rewards": "negative"}, 'rewards must be "positive" or "all", got \'negative\''),
-        ({"delay_discount": 0}, r"delay_discount must lie in \(0, 1\], got 0"),
-        ({"delay_discount": 1.01}, "got 1.01"),
-        ({"delay_discount": float("nan")}, "got nan"),
+        (FIVE_STEPS, True, {"kind": "credit"}, re.escape(f"kind must be one of {sorted(NAMES)}, got 'credit'")),
+        (FIVE_STEPS, True, {"reading": "twice"}, 'reading must be "printed" or "once", got \'twice\''),
+        (FIVE_STEPS, True, {"rewards": "negative"}, 'rewards must be "positive" or "all", got \'negative\''),
+        (FIVE_STEPS, True, {"delay_discount": 0}, r"delay_discount must lie in \(0, 1\], got 0"),
+        (FIVE_STEPS, True, {"delay_discount": 1.01}, "got 1.01"),
+        (FIVE_STEPS, True, {"delay_discount": float("nan")}, "got nan"),
+        *((FIVE_STEPS[:0], True, {"kind": kind}, "no trajectories were given: collect some") for kind in NAMES),
+        *((FIVE_STEPS, None, {"kind": k}, rf'kind="{k}" needs attributions .*secret\.attribute') for k in NAMES[:-1]),
+        (five_steps([0, 0, 0, -1, 0]), None, {"kind": "value"}, "the 1 trajectories holds a positive.* OnlineCredit"),
+        (five_steps([0] * 5), True, {"kind": "paper"}, "none of the 1 trajectories holds a reward"),
+        (NO_STATES, None, {"kind": "value"}, r"hold no states: collect them .*Cells\(\.\.\.\) or a function"),
+        (DICTS, None, {"kind": "value", "state": Observed()}, r"Observed\(\) needs arrays of observations, got dict"),
+        (RAGGED, RAGGED_OTHERWISE, {}, "are of 3 other trajectories, of 15 steps, than these 3 of 15"),
+        (RAGGED, RAGGED[:2], {}, "are of 2 other trajectories"),
+        (RAGGED, replace(RAGGED, rewards=np.roll(RAGGED.rewards, 1)), {}, "other trajectories: .* the same ones"),
     ],
 )
-def test_unknown_choices_are_refused(how, message):
-    with pytest.raises(ValueError, match=message):
-        estimate_potential(FIVE_STEPS, FIVE_STEPS_CREDIT, **how)
-
-
-def test_attributions_of_other_trajectories_are_refused():
-    rng = np.random.default_rng(0)
-    data = make_trajectories([4, 6, 5], rng)
-    longer = uniform_attributions(make_trajectories([4, 5, 6], rng))
-    with pytest.raises(ValueError, match=r"are of 3 other trajectories, of 15 steps, than these 3 of 15"):
-        estimate_potential(data, longer)
-    with pytest.raises(ValueError, match=r"are of 2 other trajectories"):
-        estimate_potential(data, uniform_attributions(data[:2]))
-    alike = with_rewards(data, np.roll(data.rewards, 1))
-    with pytest.raises(ValueError, match="attributions are of other trajectories: .* attribute the same ones"):
-        estimate_potential(data, uniform_attributions(alike))
+def test_what_cannot_be_estimated_is_refused(data, credit, how, message):
+    """``credit`` is that of the data, none, or that of other trajectories."""
+    of = data if credit is True else credit
+    with pytest.raises(TypeError if data is DICTS else ValueError, match=message):
+        estimate_potential(data, None if of is None else uniform_attributions(of), **how)
 
 
 def test_no_coverage_warns_and_gives_nothing():
-    none = chosen_attributions(FIVE_STEPS_CREDIT, [])
-    none = replace(none, lengths=FIVE_STEPS.lengths)
     for kind in NAMES[:3]:
         with pytest.warns(CoverageWarning, match=r"none of the \d .*rewards was predicted .*adapt\(secret") as caught:
-            potential = estimate_potential(FIVE_STEPS, none, kind)
+            potential = estimate_potential(FIVE_STEPS, attributions([5]), kind)
         assert Path(caught[0].filename) == Path(__file__), "it points at the line that asks"
         assert set(potential.values) == {10, 11, 12} and potential.bound == 0
 
 
 def test_rewards_that_nobody_earned_are_mixed_in_with_their_value():
     """All attributed: pending. None: value. Some: each reward in its own way, and they add up."""
-    credit = FIVE_STEPS_CREDIT
-    none = replace(chosen_attributions(credit, []), lengths=FIVE_STEPS.lengths)
-    first, last = (
-        replace(
-            none, episode=np.array([0]), step=credit.step[[row]], predicted_at=credit.step[[row]],
-            reward=credit.reward[[row]], weights=credit.row(row), offsets=np.array([0, len(credit.row(row))]),
-        )
-        for row in (0, 2)
-    )  # fmt: skip
 
     def table(credit, kind, rewards=(0, 0, 2, -1, 1)):
-        return dict(estimate_potential(with_rewards(FIVE_STEPS, rewards), credit, kind).values)
+        return dict(estimate_potential(five_steps(rewards), credit, kind).values)
 
     assert table(FIVE_STEPS_CREDIT, "mixed") == table(FIVE_STEPS_CREDIT, "pending")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert table(none, "mixed") == table(None, "value")
-    for attributed, others in ((first, (0, 0, 0, 0, 1)), (last, (0, 0, 2, 0, 0))):
-        parts = table(attributed, "pending"), table(None, "value", others)
-        assert table(attributed, "mixed") == pytest.approx(
-            {state: parts[0][state] + parts[1][state] for state in parts[0]}
-        )
+        assert table(attributions([5]), "mixed") == table(None, "value")
+    for row, others in ((ROWS[0], (0, 0, 0, 0, 1)), (ROWS[2], (0, 0, 2, 0, 0))):
+        attributed = attributions([5], row)
+        pending, value = table(attributed, "pending"), table(None, "value", others)
+        assert table(attributed, "mixed") == pytest.approx({state: pending[state] + value[state] for state in pending})
 
 
 PLUGIN = """

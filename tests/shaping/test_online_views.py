@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tests.sealing import change_json
-from tests.shaping.playing import compare
+from tests.shaping.playing import MODES, compare_wrappers, learn_compiled
 
-from secret_rl.agents import QLearning
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.files import FileFormatError
 from secret_rl.shaping import OnlineCredit, PotentialShaping, VectorPotentialShaping
-from secret_rl.testing.shaping import EveryEnding
-from secret_rl.views import CenteredView, CropView, DropView
+from secret_rl.views import CenteredView, CropView
 
-MODES = list(AutoresetMode)
 MAZE = {"size": 4, "triggers": 2, "layout_seed": 3, "max_steps": 25}
 CROP = gym.spaces.Box(0, 1, (3, 3, 3), np.uint8)
 
@@ -26,12 +23,8 @@ CROP = gym.spaces.Box(0, 1, (3, 3, 3), np.uint8)
 class CropCredit:
     """Credit of 3x3 crops, in sixteenths; refuses everything else."""
 
-    def __init__(self):
-        self.rows = 0
-
     def step_credit(self, observations, actions):
         assert observations.shape[1:] == (3, 3, 3) and observations.dtype == np.uint8
-        self.rows += len(observations)
         marks = [zlib.crc32(o.tobytes() + bytes([a])) for o, a in zip(observations, actions, strict=True)]
         return np.array(marks) % 16 / 16
 
@@ -40,19 +33,8 @@ class CropCredit:
             raise ValueError(f"fitted on {CROP}, but there are {observation_space}")
 
 
-class CueCredit:
-    """Credit of the cue alone."""
-
-    def step_credit(self, observations, actions):
-        return (observations + actions) % 4 / 4
-
-
-def online(credit=None, **options):
-    return OnlineCredit(credit or CropCredit(), observation=CenteredView(3), threshold=0, scale=0.05, **options)
-
-
-def plain(**options):
-    return OnlineCredit(CropCredit(), threshold=0, scale=0.05, **options)
+def online(view=CenteredView(3), **options):  # noqa: B008  frozen
+    return OnlineCredit(CropCredit(), observation=view, threshold=0, scale=0.05, **options)
 
 
 def play(env, steps, mode):
@@ -72,62 +54,44 @@ def play(env, steps, mode):
 @pytest.mark.parametrize("reset_on_reward", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_whole_through_a_view_is_shaped_as_the_crop_is(mode, reset_on_reward):
-    """Single, side by side and compiled; the agent sees the full state, or only what credit sees."""
-    options = {"reset_on_reward": reset_on_reward}
+    """Single and side by side; the agent sees the full state, a larger crop, or only what credit sees."""
+    options, modes = {"reset_on_reward": reset_on_reward}, {"autoreset_mode": mode}
     wide, narrow = {**MAZE, "window": None}, {**MAZE, "window": 3}
-    seen, ended = play(
-        VectorPotentialShaping(TriggersVectorEnv(4, **narrow, autoreset_mode=mode), plain(**options), 0.9), 60, mode
-    )
+    crops = VectorPotentialShaping(TriggersVectorEnv(4, **narrow, **modes), online(None, **options), 0.9)
+    seen, ended = play(crops, 60, mode)
     assert ended > 5 and len(np.unique(seen)) > 20
+    reused = SyncVectorEnv([lambda: TriggersEnv(**wide)] * 4, copy=False, **modes)
+    larger = TriggersVectorEnv(4, **{**MAZE, "window": 5}, **modes)
     for env in (
-        VectorPotentialShaping(TriggersVectorEnv(4, **wide, autoreset_mode=mode), online(**options), 0.9),
-        VectorPotentialShaping(
-            SyncVectorEnv([lambda: TriggersEnv(**wide)] * 4, copy=False, autoreset_mode=mode), online(**options), 0.9
-        ),
-        SyncVectorEnv([lambda: PotentialShaping(TriggersEnv(**wide), online(**options), 0.9)] * 4, autoreset_mode=mode),
+        VectorPotentialShaping(larger, online(CropView(3), **options), 0.9),
+        VectorPotentialShaping(TriggersVectorEnv(4, **wide, **modes), online(**options), 0.9),
+        VectorPotentialShaping(reused, online(**options), 0.9),
+        SyncVectorEnv([lambda: PotentialShaping(TriggersEnv(**wide), online(**options), 0.9)] * 4, **modes),
     ):
         np.testing.assert_array_equal(play(env, 60, mode)[0], seen)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_one_entry_of_a_dict(mode):
-    def potential():
-        return OnlineCredit(CueCredit(), threshold=0, scale=0.05, observation=DropView(("place",), squeeze=True))
-
-    theirs = SyncVectorEnv([lambda: PotentialShaping(EveryEnding(), potential(), 0.9)] * 3, autoreset_mode=mode)
-    ours = VectorPotentialShaping(SyncVectorEnv([EveryEnding] * 3, autoreset_mode=mode), potential(), 0.9)
-    compare(ours, theirs, 2, 40, mode)
 
 
 def test_the_spaces_checked_are_those_of_the_view():
     PotentialShaping(TriggersEnv(window=None), online(), 0.9)
     VectorPotentialShaping(TriggersVectorEnv(2, window=None), online(), 0.9)
     with pytest.raises(ValueError, match=r"fitted on .*\(3, 3, 3\).* there are .*\(5, 5, 3\)"):
-        PotentialShaping(TriggersEnv(window=None), OnlineCredit(CropCredit(), observation=CenteredView(5)), 0.9)
+        PotentialShaping(TriggersEnv(window=None), online(CenteredView(5)), 0.9)
     with pytest.raises(ValueError, match=r"larger than an image of 3x3"):
-        PotentialShaping(TriggersEnv(window=3), OnlineCredit(CropCredit(), observation=CropView(5)), 0.9)
+        PotentialShaping(TriggersEnv(window=3), online(CropView(5)), 0.9)
 
 
 def test_a_compiled_learner_learns_what_a_stepping_one_does():
-    shaped = PotentialShaping(TriggersEnv(**MAZE, window=None), online(), 0.99)
-    compiled = QLearning(seed=1).learn(shaped, 40).curve
-    stepping = QLearning(seed=1).learn(gym.Wrapper(shaped), 40).curve
-    np.testing.assert_array_equal(compiled.returns, stepping.returns)
-    np.testing.assert_array_equal(compiled.lengths, stepping.lengths)
-    narrow = QLearning(seed=1).learn(PotentialShaping(TriggersEnv(**MAZE), plain(), 0.99), 40).curve
-    np.testing.assert_array_equal(compiled.lengths, narrow.lengths)
+    wide = learn_compiled(PotentialShaping(TriggersEnv(**MAZE, window=None), online(), 0.99), 40, seed=1)
+    narrow = learn_compiled(PotentialShaping(TriggersEnv(**MAZE), online(None), 0.99), 40, seed=1)
+    np.testing.assert_array_equal(wide.lengths, narrow.lengths)
 
 
 def test_own_views_come_back_from_a_file(tmp_path):
-    credit = CropCredit()
-    path = online(credit).save(tmp_path / "online.json")
-    again = OnlineCredit.load(path, credit)
+    path = online().save(tmp_path / "online.json")
+    again = OnlineCredit.load(path, CropCredit())
     assert again.options == online().options
-    seen = [
-        play(VectorPotentialShaping(TriggersVectorEnv(3, **MAZE, window=None), potential, 0.9), 30, MODES[0])[0]
-        for potential in (again, online())
-    ]
-    np.testing.assert_array_equal(*seen)
+    envs = [VectorPotentialShaping(TriggersVectorEnv(3, **MAZE, window=None), one, 0.9) for one in (again, online())]
+    np.testing.assert_array_equal(*(play(env, 30, MODES[0])[0] for env in envs))
     content = json.loads(path.read_text())
     assert content["observation"] == {"kind": "CenteredView", "window": 3, "channel": 0, "key": None}
     assert content["version"] == 1
@@ -135,10 +99,10 @@ def test_own_views_come_back_from_a_file(tmp_path):
     for broken in ({"kind": "Fog"}, {"kind": "CenteredView", "window": 4}, {"kind": []}, 3, {"window": 3}, [], ""):
         change_json(path, lambda content: content.update(observation=broken))  # noqa: B023  called at once
         with pytest.raises(FileFormatError, match=cannot):
-            OnlineCredit.load(path, credit)
+            OnlineCredit.load(path, CropCredit())
     path.write_text(json.dumps({**content, "observation": None}))
     with pytest.raises(FileFormatError, match=cannot + "it does not match its checksum"):
-        OnlineCredit.load(path, credit)  # a view that was lost is not no view
+        OnlineCredit.load(path, CropCredit())  # a view that was lost is not no view
 
 
 @dataclass(frozen=True)
@@ -156,17 +120,14 @@ class Mirrored:
 
 
 def test_views_of_ones_own_work_and_stay_in_the_code(tmp_path):
-    def potential():
-        return OnlineCredit(CropCredit(), threshold=0, scale=0.05, observation=Mirrored())
-
-    ours = VectorPotentialShaping(TriggersVectorEnv(3, **MAZE), potential(), 0.9)
-    theirs = SyncVectorEnv([lambda: PotentialShaping(TriggersEnv(**MAZE), potential(), 0.9)] * 3)
-    np.testing.assert_array_equal(play(ours, 40, MODES[0])[0], play(theirs, 40, MODES[0])[0])
+    envs = TriggersVectorEnv(3, **MAZE)
+    _, paid = compare_wrappers(lambda: TriggersEnv(**MAZE), lambda: online(Mirrored()), MODES[0], 5, envs=envs)
+    assert paid > 0
     with pytest.raises(ValueError, match=r"Mirrored\(\).* cannot be saved: keep it in your code"):
-        potential().save(tmp_path / "no.json")
+        online(Mirrored()).save(tmp_path / "no.json")
 
 
 @pytest.mark.parametrize("observation", [3, "CenteredView", CenteredView, object()])
 def test_what_is_neither_view_nor_function_is_refused(observation):
     with pytest.raises(TypeError, match="observation must be a view"):
-        OnlineCredit(CropCredit(), observation=observation)
+        online(observation)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.shaping.playing import PLACES, STATES
 
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.shaping import (
@@ -23,12 +24,6 @@ from secret_rl.testing.shaping import EveryEnding, Everything
 from secret_rl.trajectories import Recorder, Trajectories
 from secret_rl.trajectories.nested import stack
 
-NORMAL = np.random.default_rng(0).normal(size=4096).tolist()
-STATES = {(cue, x, y): NORMAL[cue * 99 + x * 10 + y] for cue in range(4) for x in range(-3, 3) for y in range(-3, 3)}
-PLACES = TablePotential(
-    {(x, y, cue): NORMAL[x * 64 + y * 8 + cue] for x in range(-9, 9) for y in range(-9, 9) for cue in range(4)},
-    state=Cells((0.4, 0.4, 1), keys=("place", "cue")),
-)
 FUNCTION = TablePotential({0: 1.0, 1: -0.3, 2: 0.7}, state=lambda observation, info: int(observation["cue"]))
 terms_of_shaping = {
     "discount": st.floats(0.1, 1),
@@ -83,11 +78,9 @@ def transitions(make, seed, n, steps):
         actions = rng.integers(0, int(envs[0].action_space.n), n)
         results = [env.step(int(action)) for env, action in zip(envs, actions, strict=True)]
         following, rewards, terminated, truncated, infos = (list(column) for column in zip(*results, strict=True))
-        yield (
-            started, stack(space, seen), actions, stack(space, following), np.array(rewards, np.float64),
-            np.array(terminated), np.array(truncated), infos,
-        )  # fmt: skip
-        started = np.array(terminated) | np.array(truncated)
+        ends = np.array(terminated), np.array(truncated)
+        yield started, stack(space, seen), actions, stack(space, following), np.array(rewards, float), *ends, infos
+        started = ends[0] | ends[1]
         seen = [env.reset()[0] if over else new for env, over, new in zip(envs, started, following, strict=True)]
 
 
@@ -109,20 +102,6 @@ def test_transitions_are_paid_as_they_arrive(potential, seed, n, listed, **terms
         for env, result in zip(theirs, told, strict=True):
             if result[2] or result[3]:
                 env.reset()
-
-
-def test_what_steps_are_paid_adds_up_along_an_episode():
-    data, _ = played(EveryEnding(), PLACES, 3, 40, discount=0.9)
-    paid = ReplayShaping(PLACES, 0.9).over(data)
-
-    def phi(observation):
-        return PLACES.lookup([PLACES.state(observation, {})])[0]
-
-    for number, (episode, first) in enumerate(zip(data, data.offsets[:-1].tolist(), strict=True)):
-        total = sum(0.9**t * paid[first + t] for t in range(len(episode)))
-        start = {"place": episode.observations["place"][0], "cue": episode.observations["cue"][0]}
-        end = 0.0 if episode.terminated else 0.9 ** len(episode) * phi(episode.final_observation)
-        assert total == pytest.approx(end - phi(start)), number
 
 
 def test_a_call_for_every_time_step_not_for_every_step():

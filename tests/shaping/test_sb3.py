@@ -6,29 +6,21 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from tests.shaping.playing import NORMAL, PLACES, STATES, assert_same
 
 from secret_rl.envs.triggers import TriggersEnv
-from secret_rl.shaping import Cells, NoPotential, Observed, PotentialShaping, TablePotential
+from secret_rl.shaping import NoPotential, Observed, PotentialShaping, TablePotential
 from secret_rl.testing.shaping import EveryEnding, Everything, RunningSum
 
 sb3 = pytest.importorskip("stable_baselines3")
 
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 from stable_baselines3.common.monitor import Monitor  # noqa: E402
-from stable_baselines3.common.vec_env import (  # noqa: E402
-    DummyVecEnv,
-    SubprocVecEnv,
-    VecFrameStack,
-    VecMonitor,
-    VecNormalize,
-)
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecMonitor, VecNormalize  # noqa: E402
 
 from secret_rl.sb3.shaping import PotentialShapingVecEnv  # noqa: E402
 
-NORMAL = np.random.default_rng(0).normal(size=1024).tolist()
 MAZE = {"size": 3, "triggers": 1, "layout_seed": 4, "max_steps": 9}
-STATES = {(cue, x, y): NORMAL[cue * 99 + x * 10 + y] for cue in range(4) for x in range(-3, 3) for y in range(-3, 3)}
-PLACES = Cells((0.4, 0.4, 1), keys=("place", "cue"))
 
 WORLDS = {
     "maze, table": (lambda: TriggersEnv(**MAZE), TablePotential(dict(enumerate(NORMAL[:36])))),
@@ -38,10 +30,7 @@ WORLDS = {
         TablePotential(dict(enumerate(NORMAL[:16])), state=Observed()),
     ),
     "every ending, table": (EveryEnding, TablePotential(STATES)),
-    "every ending, cells": (
-        EveryEnding,
-        TablePotential({(x, y, cue): value for (cue, x, y), value in STATES.items()}, state=PLACES),
-    ),
+    "every ending, cells": (EveryEnding, PLACES),
     "every ending, function": (
         EveryEnding,
         TablePotential({0: 1.0, 1: 0.5}, state=lambda seen, info: int(seen["cue"]) % 2 + 2 * ("luck" in info)),
@@ -50,30 +39,20 @@ WORLDS = {
 }
 
 
-def assert_same(mine, theirs, path):
-    if isinstance(mine, dict):
-        assert mine.keys() == theirs.keys(), path
-        for key in mine:
-            assert_same(mine[key], theirs[key], f"{path}/{key}")
-    elif isinstance(mine, list | tuple):
-        for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-            assert_same(a, b, f"{path}/{i}")
-    else:
-        assert np.asarray(mine).dtype == np.asarray(theirs).dtype, path
-        # the environments' rewards go through 32 bits before they are shaped, or after
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6, err_msg=path)
+# the environments' rewards go through 32 bits before they are shaped, or after
+ROUNDING = {"rtol": 1e-5, "atol": 1e-6}
 
 
 def compare(ours, theirs, steps, n):
     for env in (ours, theirs):
         env.seed(7)
-    assert_same(ours.reset(), theirs.reset(), "reset")
+    assert_same(ours.reset(), theirs.reset(), "reset", **ROUNDING)
     ours.action_space.seed(0)
     ended = truncated = 0
     for step in range(steps):
         actions = np.array([ours.action_space.sample() for _ in range(n)])
         mine, other = ours.step(actions), theirs.step(actions)
-        assert_same(mine, other, f"step {step}")
+        assert_same(mine, other, f"step {step}", **ROUNDING)
         assert mine[1].dtype == np.float32
         ended += int(mine[2].sum())
         truncated += sum(info["TimeLimit.truncated"] for info in mine[3])
@@ -93,8 +72,7 @@ def test_wrap_then_vectorise_is_vectorise_then_wrap(name, truncation):
 
 def test_environments_in_other_processes_and_other_wrappers_between():
     make, potential = WORLDS["maze, table"]
-    inside = SubprocVecEnv([make] * 2, start_method="fork")
-    ours = PotentialShapingVecEnv(VecMonitor(inside), potential, 0.9)
+    ours = PotentialShapingVecEnv(VecMonitor(SubprocVecEnv([make] * 2, start_method="fork")), potential, 0.9)
     theirs = VecMonitor(DummyVecEnv([lambda: PotentialShaping(make(), potential, 0.9)] * 2))
     try:
         for env in (ours, theirs):
@@ -126,8 +104,7 @@ def test_stacked_frames_are_seen_whole_at_the_end():
 
 
 def test_shapings_stack():
-    make, potential = WORLDS["maze, table"]
-    history = WORLDS["maze, sum"][1]
+    (make, potential), (_, history) = WORLDS["maze, table"], WORLDS["maze, sum"]
     inside = DummyVecEnv([lambda: PotentialShaping(make(), potential, 0.9)] * 2)
     theirs = DummyVecEnv([lambda: PotentialShaping(PotentialShaping(make(), potential, 0.9), history, 0.9)] * 2)
     compare(PotentialShapingVecEnv(inside, history, 0.9), theirs, 40, 2)

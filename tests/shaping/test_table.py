@@ -16,15 +16,8 @@ from tests.sealing import change_json
 
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.files import FileFormatError
-from secret_rl.shaping import (
-    Cells,
-    CoverageWarning,
-    Observed,
-    PotentialShaping,
-    TablePotential,
-    VectorPotentialShaping,
-)
-from secret_rl.shaping.table import canonical
+from secret_rl.shaping import Cells, CoverageWarning, Observed, PotentialShaping, TablePotential, VectorPotentialShaping
+from secret_rl.shaping.states import canonical
 from secret_rl.testing.shaping import EveryEnding, OneEnvironment
 
 atoms = st.one_of(
@@ -119,9 +112,7 @@ def test_many_lookups_are_lookups(table, dtype, states):
     "table", [{5: 1.0, -7: 2.0}, {5: 1.0, 2**63 - 1: 2.0, -(2**63): 3.0}, {(0, 1): 1.0, "a": 2.0, 5: 3.0}, {5.0: 1.0}]
 )
 def test_many_lookups_at_the_edges(table, states):
-    potential = TablePotential({**table, 0: 0.25, (5, 5): 0.5})
-    whole = TablePotential({**table, 0: 0.25})
-    for one in (potential, whole):
+    for one in (TablePotential({**table, 0: 0.25, (5, 5): 0.5}), TablePotential({**table, 0: 0.25})):
         expected = [one.values.get(canonical(state), 0.0) for state in states]
         value(one, 0)
         assert one.lookup(states).tolist() == expected
@@ -136,35 +127,25 @@ def test_tables_travel(copied):
 
 
 @pytest.mark.parametrize(
-    ("table", "error", "message"),
+    ("table", "more", "error", "message"),
     [
-        ({3: float("nan")}, ValueError, "Phi of state 3 is nan: expected a finite number"),
-        ({3: "much"}, TypeError, "Phi of state 3 must be a number, got 'much'"),
-        ({3: 10**400}, TypeError, "Phi of state 3 must be a number"),
-        ({}, ValueError, "holds no state: use NoPotential"),
-        ([0.5, 1.0], TypeError, "a dict of state: value, got list"),
-        ({float("nan"): 1.0}, ValueError, "NaN equals nothing"),
-        ({(1, (2, np.float32("nan"))): 1.0}, ValueError, "NaN equals nothing"),
+        ({3: float("nan")}, {}, ValueError, "Phi of state 3 is nan: expected a finite number"),
+        ({3: "much"}, {}, TypeError, "Phi of state 3 must be a number, got 'much'"),
+        ({3: 10**400}, {}, TypeError, "Phi of state 3 must be a number"),
+        ({}, {}, ValueError, "holds no state: use NoPotential"),
+        ([0.5, 1.0], {}, TypeError, "a dict of state: value, got list"),
+        ({float("nan"): 1.0}, {}, ValueError, "NaN equals nothing"),
+        ({(1, (2, np.float32("nan"))): 1.0}, {}, ValueError, "NaN equals nothing"),
+        ({1: 1.0}, {"state": "place"}, TypeError, "state must be None, .* got 'place'"),
+        ({1: 1.0}, {"reward_bound": float("nan")}, ValueError, "reward_bound is nan"),
+        ({1: 1.0}, {"reward_bound": -1}, ValueError, "reward_bound must not be negative, got -1"),
     ],
 )
-def test_bad_tables_are_named(table, error, message):
+def test_bad_arguments_are_named(table, more, error, message):
     with pytest.raises(error, match=message):
-        TablePotential(table)
-
-
-def test_other_bad_arguments_are_named():
-    with pytest.raises(TypeError, match="state must be None, .* got 'place'"):
-        TablePotential({1: 1.0}, state="place")
-    with pytest.raises(ValueError, match="reward_bound is nan"):
-        TablePotential({1: 1.0}, reward_bound=float("nan"))
-    with pytest.raises(ValueError, match="reward_bound must not be negative, got -1"):
-        TablePotential({1: 1.0}, reward_bound=-1)
+        TablePotential(table, **more)
     with pytest.raises(TypeError, match=r"\{'a': 1\} cannot be a state: .* state="):
         value(TablePotential({1: 1.0}), {"a": 1})
-
-
-def good_file(tmp_path):
-    return TablePotential({(1, 2): 0.5, "a": 1.0}, state=Cells(2)).save(tmp_path / "bad.json")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +168,8 @@ def good_file(tmp_path):
 )
 def test_files_that_were_tampered_with_are_refused(tmp_path, change, message):
     """Also where the checksum is made to match."""
-    path = change_json(good_file(tmp_path), lambda content: content.update(change))
+    path = TablePotential({(1, 2): 0.5, "a": 1.0}, state=Cells(2)).save(tmp_path / "bad.json")
+    change_json(path, lambda content: content.update(change))
     with pytest.raises(FileFormatError, match=f"bad.json cannot be read as 'secret-rl table potential': .*{message}"):
         TablePotential.load(path)
 
@@ -215,19 +197,15 @@ def test_states_of_another_kind_are_refused_at_once():
 @pytest.mark.parametrize("vector", [False, True])
 def test_a_table_without_any_known_state_warns_once(vector):
     foreign = TablePotential({10_000 + state: 1.0 for state in range(5)})
+    env = VectorPotentialShaping(TriggersVectorEnv(40), foreign, 0.9)
+    if not vector:
+        env = PotentialShaping(TriggersEnv(), foreign, 0.9)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        if vector:
-            envs = VectorPotentialShaping(TriggersVectorEnv(40), foreign, 0.9)
-            envs.reset(seed=0)
-            for _ in range(5):
-                envs.step(np.zeros(40, int))
-        else:
-            env = PotentialShaping(TriggersEnv(), foreign, 0.9)
-            for _ in range(3):
-                env.reset(seed=0)
-                for _ in range(40):
-                    env.step(0)
+        for _ in range(3):
+            env.reset(seed=0)
+            for _ in range(40):
+                env.step(np.zeros(40, int) if vector else 0)
     assert [warning.category for warning in caught] == [CoverageWarning]
     assert "none of the first" in str(caught[0].message) and "10000" in str(caught[0].message)
 
@@ -275,45 +253,31 @@ def test_cells_of_pictures_and_numbers():
     assert Cells([0.5, np.float32(2)]) == Cells((0.5, 2.0))
 
 
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_what_lies_nowhere_is_refused(number):
-    with pytest.raises(ValueError, match="lies in no cell"):
-        Cells(1)(np.array([0.0, number]), {})
-    with pytest.raises(ValueError, match="lies in no cell"):
-        Cells(1).rows(np.array([[0.0, 1.0], [0.0, number]]))
-
-
 @pytest.mark.parametrize(
-    ("size", "keys", "error", "message"),
+    ("refused", "error", "message"),
     [
-        (0, (), ValueError, "must be positive and finite, got 0"),
-        ((1, np.inf), (), ValueError, "got inf"),
-        ((), (), ValueError, "size is empty"),
-        ("50", (), TypeError, "must be a number, got '5'"),
-        (None, (), TypeError, "must be a number, got None"),
-        (1, "place", TypeError, "keys must be a tuple"),
+        (lambda: Cells(1)(np.array([0.0, np.nan]), {}), ValueError, "lies in no cell"),
+        (lambda: Cells(1)(np.array([0.0, -np.inf]), {}), ValueError, "lies in no cell"),
+        (lambda: Cells(1).rows(np.array([[0.0, 1.0], [0.0, np.inf]])), ValueError, "lies in no cell"),
+        (lambda: Cells(0), ValueError, "must be positive and finite, got 0"),
+        (lambda: Cells((1, np.inf)), ValueError, "got inf"),
+        (lambda: Cells(()), ValueError, "size is empty"),
+        (lambda: Cells("50"), TypeError, "must be a number, got '5'"),
+        (lambda: Cells(None), TypeError, "must be a number, got None"),
+        (lambda: Cells(1, "place"), TypeError, "keys must be a tuple"),
+        (lambda: Cells((1, 1, 1)).check_space(PLACE), ValueError, "3 cell sizes, but the observation has 2 dimensions"),
+        (lambda: Cells(1, ("place",)).check_space(PLACE), TypeError, "keys= names entries of a Dict; leave it out"),
+        (lambda: Cells(1).check_space(ROOM), TypeError, r"choose entries with keys=, of \['cue', 'place', 'word'\]"),
+        (lambda: Cells(1, ("plaice",)).check_space(ROOM), ValueError, "names the entry 'plaice', but there are"),
+        (lambda: Cells((1, 1), ("place", "cue")).check_space(ROOM), ValueError, "2 cell sizes, .* 3 dimensions"),
+        (lambda: Cells(1, ("word",)).check_space(ROOM), TypeError, "expected a Box or whole numbers"),
+        (lambda: Observed().check_space(ROOM), TypeError, "expected numbers; use Cells"),
+        (lambda: Observed().rows({"a": np.zeros((2, 2))}), TypeError, "needs arrays of observations, got dict"),
     ],
 )
-def test_bad_cells_are_named(size, keys, error, message):
+def test_what_does_not_fit_is_named(refused, error, message):
     with pytest.raises(error, match=message):
-        Cells(size, keys)
-
-
-@pytest.mark.parametrize(
-    ("state", "space", "error", "message"),
-    [
-        (Cells((1, 1, 1)), PLACE, ValueError, "3 cell sizes, but the observation has 2 dimensions"),
-        (Cells(1, ("place",)), PLACE, TypeError, "keys= names entries of a Dict; leave it out"),
-        (Cells(1), ROOM, TypeError, r"choose entries with keys=, of \['cue', 'place', 'word'\]"),
-        (Cells(1, ("plaice",)), ROOM, ValueError, "names the entry 'plaice', but there are"),
-        (Cells((1, 1), ("place", "cue")), ROOM, ValueError, "2 cell sizes, .* 3 dimensions"),
-        (Cells(1, ("word",)), ROOM, TypeError, "expected a Box or whole numbers"),
-        (Observed(), ROOM, TypeError, "expected numbers; use Cells"),
-    ],
-)
-def test_spaces_that_do_not_fit_are_named(state, space, error, message):
-    with pytest.raises(error, match=message):
-        state.check_space(space)
+        refused()
 
 
 def test_observed_is_the_observation():
@@ -321,5 +285,3 @@ def test_observed_is_the_observation():
     assert Observed()(np.array([1.0, -0.0]), {}) == (1.0, 0.0)
     rows = np.array([[1, 2], [3, 4]])
     assert [canonical(row) for row in Observed().rows(rows)] == [Observed()(row, {}) for row in rows]
-    with pytest.raises(TypeError, match="needs arrays of observations, got dict"):
-        Observed().rows({"a": rows})

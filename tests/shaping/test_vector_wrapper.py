@@ -1,6 +1,7 @@
 """Wrap then vectorise is vectorise then wrap, to the bit and to the last info, in all three autoreset modes."""
 
-import warnings
+from functools import cache
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -8,57 +9,48 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.shaping.playing import compare
+from tests.shaping.playing import MODES, NORMAL, PLACES, STATES, Arrays, compare, compare_wrappers
 
-import secret_rl  # noqa: F401
+import secret_rl as srl
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.shaping import (
     Cells,
-    CoverageWarning,
+    EventCredit,
     NoPotential,
     Observed,
+    OnlineCredit,
     PotentialShaping,
     TablePotential,
     VectorPotentialShaping,
 )
 from secret_rl.testing.shaping import EveryEnding, Everything, RunningSum
 from secret_rl.testing.strategies import triggers_options
-
-MODES = list(AutoresetMode)
-NORMAL = np.random.default_rng(0).normal(size=4096).tolist()
-PLACES = TablePotential(
-    {(x, y, cue): NORMAL[x * 64 + y * 8 + cue] for x in range(-9, 9) for y in range(-9, 9) for cue in range(4)},
-    state=Cells((0.4, 0.4, 1), keys=("place", "cue")),
-)
-STATES = {(cue, x, y): NORMAL[cue * 99 + x * 10 + y] for cue in range(4) for x in range(-3, 3) for y in range(-3, 3)}
+from secret_rl.views import DropView
 
 
 def lake():
     return gym.make("FrozenLake-v1", max_episode_steps=7)
 
 
-class Both(gym.Env):
-    """Tuple observations, a box of actions, and array states."""
+class CueCredit:
+    """Credit of the cue alone."""
 
-    observation_space = gym.spaces.Tuple((gym.spaces.Discrete(5), gym.spaces.Box(0, 1, (2, 2), np.float64)))
-    action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    def step_credit(self, observations, actions):
+        return (observations + actions) % 4 / 4
 
-    def _seen(self):
-        number = int(self.np_random.integers(5))
-        return (number, self.np_random.random((2, 2))), {"state": np.array([number, number // 2])}
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self._seen()
+@cache
+def learned():
+    data = srl.collect(EveryEnding, 40, seed=0, progress=False)
+    return srl.learn_potential(data, kind="value", rewards="all", steps=30, threshold=0.0, progress=False)
 
-    def step(self, action):
-        observation, info = self._seen()
-        over = self.np_random.random() < 0.2
-        return observation, float(action.sum()), over, False, info
+
+def of_the_cue():
+    return OnlineCredit(CueCredit(), threshold=0, scale=0.05, observation=DropView(("place",), squeeze=True))
 
 
 WORLDS = {
-    "every ending": (EveryEnding, [TablePotential(STATES), PLACES, Everything(("state", "luck"))]),
+    "every ending": (EveryEnding, [TablePotential(STATES), PLACES, Everything(("state", "luck")), learned, of_the_cue]),
     "lake": (
         lake,
         [
@@ -70,7 +62,7 @@ WORLDS = {
             NoPotential(),
         ],
     ),
-    "both": (Both, [TablePotential({(n, n // 2): NORMAL[n] for n in range(5)}), Everything()]),
+    "arrays": (Arrays, [TablePotential({(n, n // 2): NORMAL[n] for n in range(5)}), Everything()]),
 }
 
 
@@ -90,32 +82,29 @@ settings_of_shaping = {
 )
 @settings(max_examples=30)
 @given(**settings_of_shaping)
-def test_wrap_then_vectorise_is_vectorise_then_wrap(world, number, seed, mode, n, masks, **terms):
+def test_wrap_then_vectorise_is_vectorise_then_wrap(world, number, **terms):
     make, potentials = WORLDS[world]
-    terms = (potentials[number], terms.pop("discount")), terms
-    ours = VectorPotentialShaping(SyncVectorEnv([make] * n, autoreset_mode=mode), *terms[0], **terms[1])
-    theirs = SyncVectorEnv([lambda: PotentialShaping(make(), *terms[0], **terms[1])] * n, autoreset_mode=mode)
-    compare(ours, theirs, seed, 35, mode, masks)
+    potential = potentials[number]
+    compare_wrappers(make, potential if potential in (learned, of_the_cue) else lambda: potential, steps=35, **terms)
 
 
-@settings(max_examples=60)
-@given(options=triggers_options(), kind=st.sampled_from(["table", "history", "sum", "cells"]), **settings_of_shaping)
-def test_the_compiled_mazes_are_shaped_alike(options, kind, seed, mode, n, masks, discount, scale, truncation):
+@pytest.mark.filterwarnings("ignore::secret_rl.shaping.CoverageWarning")
+@settings(max_examples=75)
+@given(
+    options=triggers_options(), kind=st.sampled_from(["table", "history", "sum", "cells", "event"]),
+    **settings_of_shaping,
+)  # fmt: skip
+def test_the_compiled_mazes_are_shaped_alike(options, kind, mode, n, **terms):
     every = range(options.num_states)
     potential = {
         "table": lambda: TablePotential({state: NORMAL[state % 4096] for state in every}),
         "history": Everything,
         "sum": lambda: RunningSum({(state, state % 4): 0.25 for state in every}, cap=0.9),
         "cells": lambda: TablePotential({(0,) * 3: 1.0}, state=lambda seen, info: tuple(seen[0, 0].tolist())),
+        "event": lambda: EventCredit("trigger_activated", amount=0.4),
     }[kind]()
-    terms = {"discount": discount, "scale": scale, "truncation": truncation}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoverageWarning)
-        ours = TriggersVectorEnv(n, **vars(options), autoreset_mode=mode)
-        theirs = SyncVectorEnv(
-            [lambda: PotentialShaping(TriggersEnv(**vars(options)), potential, **terms)] * n, autoreset_mode=mode
-        )
-        compare(VectorPotentialShaping(ours, potential, **terms), theirs, seed, 40, mode, masks)
+    envs = TriggersVectorEnv(n, **vars(options), autoreset_mode=mode)
+    compare_wrappers(lambda: TriggersEnv(**vars(options)), lambda: potential, mode, n=n, envs=envs, **terms)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -140,34 +129,15 @@ def test_shapings_stack(mode):
 
     plain = SyncVectorEnv([EveryEnding] * 3, autoreset_mode=mode)
     half = SyncVectorEnv([lambda: PotentialShaping(EveryEnding(), first, 0.9)] * 3, autoreset_mode=mode)
-    stacked = VectorPotentialShaping(VectorPotentialShaping(plain, first, 0.9), second, 0.9)
-    assert compare(stacked, SyncVectorEnv([make] * 3, autoreset_mode=mode), 5, 40, mode)[0] > 3
-    mixed = VectorPotentialShaping(half, second, 0.9)
-    assert compare(mixed, SyncVectorEnv([make] * 3, autoreset_mode=mode), 5, 40, mode)[0] > 3
+    for inner in (VectorPotentialShaping(plain, first, 0.9), half):
+        stacked = VectorPotentialShaping(inner, second, 0.9)
+        assert compare(stacked, SyncVectorEnv([make] * 3, autoreset_mode=mode), 5, 40, mode)[0] > 3
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_environments_in_other_processes(mode):
-    ours = VectorPotentialShaping(
-        AsyncVectorEnv([EveryEnding] * 2, autoreset_mode=mode, context="fork"), TablePotential(STATES), 0.9
-    )
-    theirs = SyncVectorEnv(
-        [lambda: PotentialShaping(EveryEnding(), TablePotential(STATES), 0.9)] * 2, autoreset_mode=mode
-    )
-    try:
-        assert compare(ours, theirs, 3, 40, mode)[0] > 3
-    finally:
-        ours.close()
-
-
-def test_the_reset_step_pays_nothing():
-    envs = TriggersVectorEnv(2, size=8, max_steps=2, triggers=1)
-    envs = VectorPotentialShaping(envs, TablePotential(dict(enumerate(NORMAL[:256]))), 0.9)
-    envs.reset(seed=0)
-    rewards, told = zip(*((step[1], step[4]) for step in (envs.step(np.zeros(2, int)) for _ in range(6))), strict=True)
-    assert (np.array(rewards)[[2, 5]] == 0).all()
-    assert (np.array(rewards)[[0, 1, 3, 4]] != 0).all()
-    assert "env_reward" not in told[2] and told[3]["_env_reward"].all()
+    envs = AsyncVectorEnv([EveryEnding] * 2, autoreset_mode=mode, context="fork")
+    assert compare_wrappers(EveryEnding, lambda: TablePotential(STATES), mode, 3, n=2, envs=envs)[0] > 3
 
 
 def test_float32_rewards_are_shaped_exactly():
@@ -204,21 +174,13 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match=r'SAME_STEP mode without infos\["final_obs"\]'):
         silent.step(np.zeros(2, int))
 
-    class Nonsense(NoPotential):
-        def step(self, carry, batch):
-            return carry, np.where(batch.steps, np.nan, 0)
-
-    broken = VectorPotentialShaping(TriggersVectorEnv(2), Nonsense(), 0.9)
+    broken = VectorPotentialShaping(TriggersVectorEnv(2), lambda observation, info: np.nan, 0.9)
     broken.reset(seed=0)
     with pytest.raises(ValueError, match=r"answered Phi = nan after .* in environment 0"):
         broken.step(np.zeros(2, int))
-
-    class Short(NoPotential):
-        def step(self, carry, batch):
-            return carry, np.zeros(1)
-
+    short = SimpleNamespace(init=lambda n: None, step=lambda carry, batch: (carry, np.zeros(1)))
     with pytest.raises(ValueError, match=r"values of shape \(1,\), expected \(2,\): one for each"):
-        VectorPotentialShaping(TriggersVectorEnv(2), Short(), 0.9).reset(seed=0)
+        VectorPotentialShaping(TriggersVectorEnv(2), short, 0.9).reset(seed=0)
 
     class Lenient(TriggersVectorEnv):
         def step(self, actions):

@@ -129,14 +129,15 @@ class OnlineSecret:
             raise ValueError("secret is not fitted: fit it, or leave it out and each model is fitted from scratch")
         self.potential, self.view, self.fine_tune = potential, view, fine_tune or secret is not None
         self.first, self.growth, self.last, self.keep = first, float(growth), last, keep
-        self.use_credit = use_credit and _needs_credit(potential)
-        needs_rewards = self.use_credit or not callable(potential)
+        own = callable(potential)
+        needs_credit = own or (KINDS[potential].needs_credit if potential in KINDS else potential != "learned value")
+        self.use_credit = use_credit and needs_credit
+        needs_rewards = self.use_credit or not own
         self.min_successes, self.min_gain = max(min_successes, int(needs_rewards)), float(min_gain)
         self.secret_options: dict[str, Any] = SMALL_FIT | dict(secret_options or {})
         self.adapt_options: dict[str, Any] = dict(adapt_options or {})
         self.potential_options: dict[str, Any] = dict(potential_options or {})
-        self.seed = seed
-        self.given = secret
+        self.seed, self.given = seed, secret
         self.secret = secret
         """The credit model of the present potential, or the one that was given."""
         self.present: Potential | None = None
@@ -183,9 +184,9 @@ class OnlineSecret:
     def watch(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         """Set the spaces of the episodes to come; an error where earlier ones, or the models, do not fit."""
         spaces = observation_space, action_space
-        if self._spaces is not None and self._spaces != spaces:
+        if self._spaces not in (None, spaces):
             raise ValueError(
-                f"episodes of {self._spaces} were kept, now there are {spaces}: make another OnlineSecret for them"
+                f"episodes of {self._spaces} were kept, not of {spaces}: make another OnlineSecret for them"
             )
         if self.given is not None:
             seen = observation_space if self.view is None else self.view.space(observation_space)
@@ -302,11 +303,19 @@ class OnlineSecret:
         return potential, secret, ""
 
     def _fit(self, seen: Trajectories) -> Secret:
+        """A model of the episodes as it may see them, held-out ones with their share of the successes."""
         start = self.secret if self.fine_tune else None
+        share = self.secret_options["validation"] if start is None else start.training_options.validation
+        first = self.seed + _SPLITS * self.fits
+        successful = seen.successful
+
+        def unfair(seed: int) -> float:  # of a few successes, chance may hold out none or most
+            held_out = successful[seen.split_indices(share, seed=seed)[1]]
+            return abs(float(held_out.sum() - share * successful.sum()))
+
+        seed = min(range(first, first + _SPLITS), key=unfair)
         if start is not None:
-            seed = _fair_split(seen, start.training_options.validation, self.seed + _SPLITS * self.fits)
             return adapt(start, seen, **{"seed": seed, "progress": False} | self.adapt_options)
-        seed = _fair_split(seen, self.secret_options["validation"], self.seed + _SPLITS * self.fits)
         return Secret(**{"seed": seed} | self.secret_options).fit(seen, progress=False)
 
     def _make(self, secret: Secret | None, data: Trajectories, seen: Trajectories) -> Potential | None:
@@ -332,33 +341,11 @@ def _tables() -> list[str]:
     return [name for name, kind in KINDS.items() if not kind.tables_only]
 
 
-def _needs_credit(potential: str | PotentialMaker) -> bool:
-    if callable(potential):
-        return True
-    return KINDS[potential].needs_credit if potential in KINDS else potential != "learned value"
-
-
-def _fair_split(data: Trajectories, share: float, first_seed: int) -> int:
-    """A seed whose held-out episodes hold their share of the successes: of a few, chance may hold out none or most."""
-    successful = data.successful
-
-    def unfair(seed: int) -> float:
-        held_out = successful[data.split_indices(share, seed=seed)[1]]
-        return abs(float(held_out.sum() - share * successful.sum()))
-
-    return min(range(first_seed, first_seed + _SPLITS), key=unfair)
-
-
 def _refit(entry: dict[str, Any]) -> Refit:
-    gain = entry["history_gain"]
-    return Refit(
-        episodes=whole_number(entry["episodes"]),
-        successes=whole_number(entry["successes"]),
-        history_gain=None if gain is None else finite_number(gain),
-        accepted=bool(entry["accepted"]),
-        reason=printable(str(entry["reason"])),
-        seconds=finite_number(entry["seconds"]),
-    )
+    gain = None if entry["history_gain"] is None else finite_number(entry["history_gain"])
+    counts = whole_number(entry["episodes"]), whole_number(entry["successes"])
+    reason, seconds = printable(str(entry["reason"])), finite_number(entry["seconds"])
+    return Refit(*counts, gain, bool(entry["accepted"]), reason, seconds)
 
 
 def _steps(folder: Path) -> list[int]:

@@ -10,12 +10,12 @@ from secret_rl.shaping.core import (
     PotentialRangeWarning,
 )
 from secret_rl.shaping.estimate import KINDS, estimate_potential, register_kind
-from secret_rl.shaping.learned import LearnedPotential
-from secret_rl.shaping.learning import learn_potential
+from secret_rl.shaping.learned import LearnedPotential, learn_potential
 from secret_rl.shaping.online import OnlineCredit
 from secret_rl.shaping.potentials import ChangingPotential, EventCredit, NoPotential
 from secret_rl.shaping.replay import ReplayShaping
-from secret_rl.shaping.table import Cells, Observed, TablePotential
+from secret_rl.shaping.states import Cells, Observed
+from secret_rl.shaping.table import TablePotential
 from secret_rl.shaping.wrappers import PotentialShaping, VectorPotentialShaping
 
 __all__ = [

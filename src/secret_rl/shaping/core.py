@@ -38,7 +38,7 @@ class CoverageWarning(UserWarning):
 
 
 class NoCreditPaidWarning(UserWarning):
-    """Online credit that no step has earned any of: nothing is shaped."""
+    """Online credit that no step has earned: nothing is shaped."""
 
 
 class NotCreditWarning(UserWarning):
@@ -119,12 +119,7 @@ class Batch:
             found = [info[name] for info in infos]
         except (KeyError, IndexError):
             return None
-        if set(map(type, found)) == {int}:
-            return np.array(found)
-        values = np.empty(len(found), object)
-        for i, value in enumerate(found):
-            values[i] = value
-        return values
+        return np.array(found) if set(map(type, found)) == {int} else np.fromiter(found, object, len(found))
 
     def only(self, members: Mask) -> "Batch":
         """The same for some of the rows; the others do nothing."""
@@ -175,25 +170,17 @@ class ShapingConfig:
 
     @classmethod
     def from_args(
-        cls,
-        potential: PotentialLike,
-        discount: float,
-        scale: float | str,
-        truncation: str,
-        observation_space: gym.Space[Any] | None = None,
-        action_space: gym.Space[Any] | None = None,
+        cls, potential: PotentialLike, discount: float, scale: float | str, truncation: str, *spaces: gym.Space[Any]
     ) -> "ShapingConfig":
-        """Check what a wrapper was given, against a single environment of these spaces where they are known."""
+        """Check what a wrapper was given, against the two spaces of a single environment where they are known."""
         loaded = load_potential(potential)
-        if observation_space is not None and action_space is not None:
-            check_spaces(loaded, observation_space, action_space)
+        if spaces:
+            check_spaces(loaded, *spaces)
         if not (_is_number(discount) and 0 < discount <= 1):
             raise ValueError(f"discount must be the agent's own, in (0, 1], got {discount!r}")
         if truncation not in ("keep", "zero"):
-            raise ValueError(
-                'truncation must be "keep" (the agent bootstraps where a time limit cuts an episode short) or "zero" '
-                f"(it does not), got {truncation!r}"
-            )
+            choices = '"keep" (the agent bootstraps where a time limit cuts an episode short) or "zero" (it does not)'
+            raise ValueError(f"truncation must be {choices}, got {truncation!r}")
         return cls(loaded, float(discount), _scale(loaded, scale), truncation == "keep")
 
     def rewards(self, phi: Values, next_phi: Values, terminated: Mask, truncated: Mask) -> Values:
@@ -235,16 +222,16 @@ class Shaper:
         """
         if last is None:
             after = now = self._ask(batch)
+            idle = batch.starts
         else:
             after, now = self._ask(last), self._ask(batch)  # in this order
-            after = np.where(last.steps, after, now)
+            after, idle = np.where(last.steps, after, now), batch.starts & ~last.steps
         shaping = self.config.rewards(self.phi, after, terminated, truncated)
-        idle = batch.starts if last is None else batch.starts & ~last.steps
         if np.count_nonzero(idle):
             shaping = np.where(idle, 0.0, shaping)
         # A sum of squares is finite only if all of them are: one number to look at.
         if not isfinite(shaping.dot(shaping)) and not np.isfinite(shaping).all():
-            env = int(np.flatnonzero(~np.isfinite(shaping))[0])
+            env = int(np.argmin(np.isfinite(shaping)))
             where = f" in environment {env}" if len(shaping) > 1 else ""
             raise ValueError(
                 f"{self.config.potential!r} answered Phi = {after[env]} after {self.phi[env]}{where}: a potential must "
@@ -259,10 +246,8 @@ class Shaper:
             return np.zeros(len(self.phi))
         self._carry, phi = self.config.potential.step(self._carry, batch)
         if np.shape(phi) != self.phi.shape:
-            raise ValueError(
-                f"{self.config.potential!r} answered values of shape {np.shape(phi)}, expected {self.phi.shape}: one "
-                "for each environment"
-            )
+            shapes = f"values of shape {np.shape(phi)}, expected {self.phi.shape}"
+            raise ValueError(f"{self.config.potential!r} answered {shapes}: one for each environment")
         phi = np.array(phi, np.float64)  # the potential may go on with its own
         return phi if batch.everywhere else np.where(batch.active, phi, 0.0)
 
@@ -296,9 +281,8 @@ def load_potential(potential: PotentialLike) -> Potential:
 
 def check_spaces(potential: Potential, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
     """An error where a potential does not fit a single environment of these spaces."""
-    check = getattr(potential, "check_spaces", None)
-    if check is not None:
-        check(observation_space, action_space)
+    if hasattr(potential, "check_spaces"):
+        potential.check_spaces(observation_space, action_space)
 
 
 def warn_unless_credit(secret: object) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.shaping.core import CoverageWarning, Values, row_of
-from secret_rl.shaping.table import StateOf, TablePotential, canonical, state_rows
+from secret_rl.shaping.states import StateOf, canonical, state_rows
+from secret_rl.shaping.table import TablePotential
 from secret_rl.trajectories import Trajectories
-from secret_rl.trajectories.nested import map_arrays, named_arrays
+from secret_rl.trajectories.nested import named_arrays
 
 Credit = Any
 """Who earned each reward: ``Attributions`` of any credit method. Each row has ``episode``, ``step`` and ``reward``, and
@@ -94,22 +95,29 @@ def estimate_potential(
       ``secret.attribute`` leaves out, and those that are not predicted.
 
     ``delay_discount`` discounts reward still to come, for ``"pending"``, ``"value"`` and ``"mixed"``, and need not be
-    the agent's: the trajectories
-    are slower than the agent will be, and a smaller one leans towards their quick successes (1: no discount).
+    the agent's: the trajectories are slower than the agent will be, and a smaller one leans towards their quick
+    successes (1: no discount).
 
     ``rewards`` is "positive" or "all"; by default all for ``"paper"``, as printed, and positive ones for the others.
     ``state`` says where states come from, as for ``TablePotential``; by default the ``states`` of the trajectories.
     """
     if reading not in ("printed", "once"):
         raise ValueError(f'reading must be "printed" or "once", got {reading!r}')
-    evidence = Evidence.of(trajectories, attributions, kind, rewards, delay_discount, reading=reading)
-    visits = _StateVisits(trajectories, state)
-    values = evidence.kind.values(evidence, visits)
-    return visits.potential(values, total=evidence.kind.tables_only, reward_bound=largest_return(trajectories))
+    evidence = Evidence(trajectories, attributions, kind, rewards, delay_discount, reading=reading)
+    last = trajectories.final_states if state is None else trajectories.final_observations
+    visits = Visits(trajectories, last is not None)
+    visits.numbers, keys = _numbered(_states_visited(visits, state))
+    sums = totals(visits.numbers, evidence.kind.values(evidence, visits), len(keys))
+    by = len(trajectories) if evidence.kind.tables_only else np.bincount(visits.numbers, minlength=len(keys))
+    values = dict(zip(keys, (sums / by).tolist(), strict=True))
+    return TablePotential(values, state=state, reward_bound=largest_return(trajectories))
 
 
 class Visits:
     """Every visit of a state: T + 1 in an episode of T steps where the last one is known (``last``), else T."""
+
+    numbers: NDArray[np.int64]
+    """(visits,) which state each visit is of; tables only."""
 
     def __init__(self, data: Trajectories, last: bool) -> None:
         self.data = data
@@ -122,13 +130,6 @@ class Visits:
         """(steps,) the visit before each step."""
         self.last = np.flatnonzero(time == data.lengths[self.episode])
         """(episodes,) the visit after the last step, or () if it is not known."""
-
-    def joined(self, steps: Any, finals: Any) -> Any:
-        """(visits, ...) a nest of what was there before each step and, where last visits are known, at the end."""
-        if not len(self.last):
-            return steps
-        order = np.argsort(np.concatenate([self.of_step, self.last]))
-        return map_arrays(lambda array, final: np.concatenate([array, final])[order], steps, finals)
 
     def before(self, of_steps: Values) -> Values:
         """(visits,) what belongs to each step at the visit before it; 0 after the last."""
@@ -144,38 +145,26 @@ class Visits:
         return values[: self.count]
 
 
-class _StateVisits(Visits):
-    """Visits with the states that are visited."""
-
-    def __init__(self, data: Trajectories, state: StateOf | None) -> None:
-        super().__init__(data, (data.final_states if state is None else data.final_observations) is not None)
-        if state is None and data.states is None:
-            raise ValueError(
-                'the trajectories hold no states: collect them from an environment whose info has "state", or say with '
-                "state= how to make states of observations, as Observed(), Cells(...) or a function"
-            )
-        self.state = state
-        known: list[tuple[Any, Any, NDArray[Any]]] = [(data.observations, data.states, self.of_step)]
-        if len(self.last):
-            known.append((data.final_observations, data.final_states, self.last))
-        if state is None or hasattr(state, "rows"):
-            rows = [np.asarray(state_rows(state, nest, states)) for nest, states, _ in known]
-            found: Any = self.joined(rows[0], rows[-1])
-        else:  # a function of one observation
-            found = [None] * self.count
-            for nest, states, places in known:
-                for i, place in enumerate(places.tolist()):
-                    info = {} if states is None else {"state": states[i]}
-                    found[place] = canonical(state(row_of(data.observation_space, nest, i), info))
-        self.numbers, self.keys = _numbered(found)
-        """(visits,) which state each visit is of, and the states as keys."""
-
-    def potential(self, of_visits: Values, *, total: bool, reward_bound: float) -> TablePotential:
-        """The mean over the visits of each state; or their total by the number of trajectories."""
-        sums = totals(self.numbers, of_visits, len(self.keys))
-        by = len(self.data) if total else np.bincount(self.numbers, minlength=len(self.keys))
-        values = dict(zip(self.keys, (sums / by).tolist(), strict=True))
-        return TablePotential(values, state=self.state, reward_bound=reward_bound)
+def _states_visited(visits: Visits, state: StateOf | None) -> Any:
+    """The state of each visit: (visits, ...) rows, or a list of keys that a function of one observation made."""
+    data = visits.data
+    if state is None and data.states is None:
+        raise ValueError(
+            'the trajectories hold no states: collect them from an environment whose info has "state", or say with '
+            "state= how to make states of observations, as Observed(), Cells(...) or a function"
+        )
+    known: list[tuple[Any, Any, NDArray[Any]]] = [(data.observations, data.states, visits.of_step)]
+    if len(visits.last):
+        known.append((data.final_observations, data.final_states, visits.last))
+    if state is None or hasattr(state, "rows"):
+        rows = np.concatenate([state_rows(state, nest, states) for nest, states, _ in known])
+        return rows[np.argsort(np.concatenate([places for *_, places in known]))]
+    found: list[Any] = [None] * visits.count
+    for nest, states, places in known:
+        for i, place in enumerate(places.tolist()):
+            info = {} if states is None else {"state": states[i]}
+            found[place] = canonical(state(row_of(data.observation_space, nest, i), info))
+    return found
 
 
 class CreditRows:
@@ -195,22 +184,11 @@ class CreditRows:
         return totals(data.offsets[self.episode[row]] + step, self.weights * self.reward[row], data.steps)
 
 
-@dataclass(frozen=True)
 class Evidence:
-    """What a potential is estimated from, checked."""
+    """What a potential is estimated from, checked, for a kind that tables or networks can hold."""
 
-    data: Trajectories
-    kind: Kind
-    paid: Values
-    """(steps,) the rewards that count, 0 elsewhere."""
-    credit: CreditRows | None
-    """Who earned them, where the kind needs it."""
-    discount: float
-    reading: str
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         data: Trajectories,
         attributions: Credit | None,
         kind: str,
@@ -219,8 +197,7 @@ class Evidence:
         *,
         reading: str = "printed",
         tables: bool = True,
-    ) -> "Evidence":
-        """Of trajectories, for a kind that tables or networks can hold."""
+    ) -> None:
         names = sorted(name for name, found in KINDS.items() if tables or not found.tables_only)
         if kind not in names:
             raise ValueError(f"kind must be one of {names}, got {kind!r}")
@@ -229,9 +206,19 @@ class Evidence:
             raise ValueError(f'rewards must be "positive" or "all", got {rewards!r}')
         if not 0 < discount <= 1:
             raise ValueError(f"delay_discount must lie in (0, 1], got {discount}")
-        paid = _rewards_paid(data, rewards)
-        credit = _checked(data, attributions, kind, paid) if KINDS[kind].needs_credit else None
-        return cls(data, KINDS[kind], paid, credit, discount, reading)
+        if not len(data):
+            raise ValueError("no trajectories were given: collect some in the target environment")
+        self.data, self.kind, self.discount, self.reading = data, KINDS[kind], discount, reading
+        paid = np.asarray(data.rewards, np.float64)
+        self.paid: Values = np.maximum(paid, 0) if rewards == "positive" else paid
+        """(steps,) the rewards that count, 0 elsewhere."""
+        if not self.paid.any():
+            raise ValueError(
+                f"none of the {len(data):,} trajectories holds a {'positive ' * (rewards == 'positive')}reward to "
+                "estimate from: collect more, or with success_share, or use OnlineCredit, which needs none"
+            )
+        self.credit: Any = _checked(data, attributions, kind, self.paid) if self.kind.needs_credit else None
+        """``CreditRows``: who earned them."""
 
 
 VisitValues = Callable[[Evidence, Any], Values]
@@ -241,7 +228,6 @@ VisitValues = Callable[[Evidence, Any], Values]
 def _pending(evidence: Evidence, visits: Visits) -> Values:
     """Visit t of an episode gets, of every reward i >= t discounted by i - t, what steps before t earned of it."""
     rows = evidence.credit
-    assert rows is not None
     running = np.concatenate([[0.0], np.cumsum(rows.weights)])
     row, step = _within(rows.step)  # the steps before a reward: in the state after them it is still to come
     first = rows.firsts[row]
@@ -254,10 +240,8 @@ def _pending(evidence: Evidence, visits: Visits) -> Values:
 @register_kind("cumulative", "all credit so far")
 def _cumulative(evidence: Evidence, visits: Visits) -> Values:
     """Visit t of an episode gets what steps before t earned."""
-    assert evidence.credit is not None
     running = np.concatenate([[0.0], np.cumsum(visits.after(evidence.credit.step_credit(evidence.data)))])
-    earned: Values = running[1:] - running[visits.starts][visits.episode]
-    return earned
+    return np.asarray(running[1:] - running[visits.starts][visits.episode])
 
 
 @register_kind("value", "Monte-Carlo value, which needs no model", needs_credit=False)
@@ -269,21 +253,18 @@ def _value(evidence: Evidence, visits: Visits) -> Values:
 @register_kind("mixed", "pending for rewards that the past decides, value for the others")
 def _mixed(evidence: Evidence, visits: Visits) -> Values:
     rows, others = evidence.credit, evidence.paid.copy()
-    assert rows is not None
     others[evidence.data.offsets[rows.episode] + rows.step] = 0.0
     return _pending(evidence, visits) + visits.before(_returns(evidence.data, others, evidence.discount))
 
 
 @register_kind("paper", "as printed", rewards="all", tables_only=True)
-def _paper(evidence: Evidence, visits: _StateVisits) -> Values:
+def _paper(evidence: Evidence, visits: Visits) -> Values:
     """Each visit gets what the pair before it earned."""
-    data = evidence.data
-    assert evidence.credit is not None
-    earned = evidence.credit.step_credit(data)
+    data, earned = evidence.data, evidence.credit.step_credit(evidence.data)
     if evidence.reading == "printed":  # at all of its visits in the trajectory together
-        episodes = np.repeat(np.arange(len(data)), data.lengths)
-        pairs = [episodes, visits.numbers[visits.of_step], *(array for _, array in named_arrays("", data.actions))]
-        numbers = _together([_numbered(np.asarray(column))[0] for column in pairs])
+        actions = [_numbered(np.asarray(array))[0] for _, array in named_arrays("", data.actions)]
+        pairs = np.column_stack([visits.episode[visits.of_step], visits.numbers[visits.of_step], *actions])
+        numbers = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
         earned = totals(numbers, earned, len(numbers))[numbers]
     return visits.after(earned)
 
@@ -297,21 +278,6 @@ def _returns(data: Trajectories, paid: Values, discount: float) -> Values:
         following[here] = paid[starts[here] + t] + discount * following[here]
         values[starts[here] + t] = following[here]
     return values
-
-
-def _rewards_paid(data: Trajectories, rewards: str) -> Values:
-    """(steps,) the rewards that count: all, or the positive ones; an error where there are none."""
-    if not len(data):
-        raise ValueError("no trajectories were given: collect some in the target environment")
-    paid = np.asarray(data.rewards, np.float64)
-    paid = np.maximum(paid, 0) if rewards == "positive" else paid
-    if not paid.any():
-        raise ValueError(
-            f"none of the {len(data):,} trajectories holds a {'positive ' * (rewards == 'positive')}reward, so there "
-            "is nothing to estimate a potential from: collect more, or with success_share, or use OnlineCredit, which "
-            "needs no target trajectories"
-        )
-    return paid
 
 
 def largest_return(data: Trajectories) -> float:
@@ -331,10 +297,7 @@ def _checked(data: Trajectories, credit: Credit | None, kind: str, paid: Values)
         )
     places = data.offsets[credit.episode] + credit.step
     if not np.array_equal(credit.reward, np.asarray(data.rewards)[places]):
-        raise ValueError(
-            "the attributions are of other trajectories: of as many steps, but with other rewards; attribute the "
-            "same ones"
-        )
+        raise ValueError("the attributions are of other trajectories: their rewards differ; attribute the same ones")
     kept = paid[places] != 0
     if not kept.any() and kind != "mixed":
         sign = "positive " if paid.min() >= 0 else ""
@@ -365,11 +328,3 @@ def _numbered(states: Any) -> tuple[NDArray[np.int64], list[Any]]:
         return np.array([numbers.setdefault(key, len(numbers)) for key in states], np.int64), list(numbers)
     distinct, found = np.unique(states, axis=0, return_inverse=True)
     return np.asarray(found, np.int64).ravel(), [canonical(row) for row in distinct]
-
-
-def _together(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """(rows,) which of the distinct combinations of several numbers each row is."""
-    numbers = columns[0]
-    for column in columns[1:]:
-        numbers = np.unique(numbers * (int(column.max()) + 1) + column, return_inverse=True)[1].ravel()
-    return numbers

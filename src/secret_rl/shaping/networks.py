@@ -77,14 +77,13 @@ def regress(
     rows: Any,
     targets: NDArray[np.float64],
     weights: NDArray[np.float64],
-    *,
     error: Callable[[PotentialNetwork], float] | None,
+    tick: Tick,
     units: int,
     steps: int,
     learning_rate: float,
     batch_size: int,
     seed: int,
-    tick: Tick,
 ) -> tuple[PotentialNetwork, int]:
     """A network with the least squared error on distinct rows, and the number of updates it had.
 
@@ -96,7 +95,8 @@ def regress(
         network = PotentialNetwork(space, units)
     network.standardise(_tensors(rows))
     goals, importance = (torch.from_numpy(numbers).float() for numbers in (targets, weights / weights.mean()))
-    whole = _tensors(rows) if len(targets) <= batch_size else None
+    whole = len(targets) <= batch_size
+    chosen, inputs = np.arange(len(targets)), _tensors(rows) if whole else None
     optimiser = torch.optim.Adam(network.parameters(), learning_rate)
     warm_up = max(1, steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -104,11 +104,10 @@ def regress(
     )
     best, kept, least = network.state_dict(), steps, math.inf
     for number in range(1, steps + 1):
-        if whole is None:
+        if not whole:
             chosen = order.choice(len(targets), batch_size, replace=False)
-            loss = (importance[chosen] * (network(_tensors(rows, chosen)) - goals[chosen]) ** 2).mean()
-        else:
-            loss = (importance * (network(whole) - goals) ** 2).mean()
+            inputs = _tensors(rows, chosen)
+        loss = (importance[chosen] * (network(inputs) - goals[chosen]) ** 2).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -128,19 +127,13 @@ def regress(
 def write_learned(potential: LearnedPotential, path: Path) -> Path:
     """Write a potential, whole or not at all."""
     features = potential.features
+    name = getattr(features, "__qualname__", type(features).__qualname__)
+    made = {"name": name, "size": math.prod(potential.network.space.shape or ())}
     about = {
         "observation_space": to_json(potential.observation_space),
-        "features": None
-        if features is None
-        else {
-            "name": getattr(features, "__qualname__", type(features).__qualname__),
-            "size": math.prod(potential.network.space.shape or ()),
-        },
+        "features": None if features is None else made,
         "units": potential.network.units,
-        "low": potential.low,
-        "high": potential.high,
-        "threshold": potential.threshold,
-        "reward_bound": potential.reward_bound,
+        **{name: getattr(potential, name) for name in ("low", "high", "threshold", "reward_bound")},
         "report": asdict(potential.report),
     }
     weights = {name: value.detach().cpu().numpy() for name, value in potential.network.state_dict().items()}
@@ -183,20 +176,10 @@ def _potential(
     numbers = {name: finite_number(about[name]) for name in ("low", "high", "threshold")}
     if not (numbers["low"] <= 0 <= numbers["high"] and 0 <= numbers["threshold"] < 1):
         raise ValueError(f"its range {numbers} is none")
-    reward_bound = about["reward_bound"]
+    bound = None if about["reward_bound"] is None else finite_number(about["reward_bound"])
+    counts = {name: whole_number(about["report"].pop(name), high=2**62) for name in ("visits", "distinct", "steps")}
+    errors = {name: None if value is None else finite_number(value) for name, value in about["report"].items()}
+    report = LearningReport(**counts, **errors)  # type: ignore[arg-type]
     return LearnedPotential(
-        network.double().eval(),
-        space,
-        **numbers,
-        reward_bound=None if reward_bound is None else finite_number(reward_bound),
-        report=_report(about["report"]),
-        features=features,
+        network.double().eval(), space, **numbers, reward_bound=bound, report=report, features=features
     )
-
-
-def _report(data: dict[str, Any]) -> LearningReport:
-    counts = {name: whole_number(data[name], high=2**62) for name in ("visits", "distinct", "steps")}
-    errors: dict[str, Any] = {
-        name: value if value is None else finite_number(value) for name, value in data.items() if name not in counts
-    }
-    return LearningReport(**counts, **errors)

@@ -137,23 +137,17 @@ class OnlineCredit:
 
     def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         """An error where the model was fitted on other spaces."""
-        check = getattr(self._secret, "check_spaces", None)
         seen = observation_space if self._view is None else self._view.space(observation_space)
-        if check is not None:
-            check(seen, action_space)
+        if hasattr(self._secret, "check_spaces"):
+            self._secret.check_spaces(seen, action_space)
 
     def tabulate(self, model: Any) -> dict[str, Any]:
         """What every (state, action) pair of a finite task adds to the sum."""
         if self.options["reset_on_reward"]:
             raise AttributeError("a sum that starts anew has no form as arrays")
-        states, actions = model.next_states.shape
-        observed = map_arrays(lambda array: np.repeat(array, actions, axis=0), self._rows(model.observations))
-        following = model.next_states.ravel()
-        pairs_of = (
-            observed,
-            np.tile(np.arange(actions), states),
-            *self._then(map_arrays(lambda array: np.asarray(array)[following], self._rows(model.observations))),
-        )
+        states, actions = np.indices(model.next_states.shape).reshape(2, -1)
+        observed = self._rows(model.observations)
+        pairs_of = _rows(observed, states), actions, *self._then(_rows(observed, model.next_states.ravel()))
         worth = self._worth(*pairs_of)
         if not worth.any():
             self._warn_unpaid(f"none of the {len(worth):,} pairs of this task earns anything")
@@ -161,12 +155,13 @@ class OnlineCredit:
             rows, pairs = np.unique(worth, return_inverse=True)
         else:  # equal pairs share one, and all that earn nothing
             earning = np.flatnonzero(worth)
-            _, firsts, numbers = np.unique(self._keys(pairs_of, earning), return_index=True, return_inverse=True)
+            keys = row_keys(*(_rows(nest, earning) for nest in pairs_of)) if len(earning) else []
+            _, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True)
             rows = np.concatenate([[0.0], worth[earning[firsts]]])
             pairs = np.zeros(len(worth), np.int64)
             pairs[earning] = numbers + 1
         return {
-            "pairs": pairs.reshape(states, actions).astype(np.int32),
+            "pairs": pairs.reshape(model.next_states.shape).astype(np.int32),
             "credit": rows,
             "cap": self.bound,
             "once": not self.options["repeat"],
@@ -174,13 +169,9 @@ class OnlineCredit:
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the options as JSON; the model is saved with ``Secret.save``."""
-        view = None
-        if self._view is not None:
-            if not is_own(self._view):
-                raise ValueError(
-                    f"{self._view!r} cannot be saved: keep it in your code, or use a view of secret_rl.views"
-                )
-            view = view_to_json(self._view)
+        if not (self._view is None or is_own(self._view)):
+            raise ValueError(f"{self._view!r} cannot be saved: keep it in your code, or use a view of secret_rl.views")
+        view = None if self._view is None else view_to_json(self._view)
         return _FORMAT.write_json(Path(path), {"options": self.options, "observation": view})
 
     @classmethod
@@ -199,14 +190,13 @@ class OnlineCredit:
 
     def _observed(self, before: Any, batch: Batch) -> Any:
         """(n, ...) what the model reads now, as a copy: environments reuse their arrays."""
-        seen = self._rows(batch.select(batch.observations))
+        seen = map_arrays(np.array, self._rows(batch.select(batch.observations)))
         if batch.everywhere:
-            return map_arrays(np.array, seen)
-        n = len(batch.active)
+            return seen
         if before is None:
-            before = map_arrays(lambda part: np.zeros((n, *np.shape(part)[1:]), np.asarray(part).dtype), seen)
+            before = map_arrays(lambda new: np.zeros((len(batch.active), *new.shape[1:]), new.dtype), seen)
 
-        def merged(old: NDArray[Any], new: Any) -> NDArray[Any]:
+        def merged(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
             old = old.copy()
             old[batch.rows] = new
             return old
@@ -220,8 +210,9 @@ class OnlineCredit:
             self._watching = False
             if not self.options["repeat"]:
                 for row, (env, key) in enumerate(zip(which, keys, strict=True)):
-                    if earned[row]:
-                        earned[row] = 0.0 if key in carry.paid[env] else earned[row]
+                    if earned[row] and key in carry.paid[env]:
+                        earned[row] = 0.0
+                    elif earned[row]:
                         carry.paid[env].add(key)
         return earned
 
@@ -239,16 +230,12 @@ class OnlineCredit:
         self._largest = max(self._largest, credit.max(initial=0.0))
         return np.where(credit > self.options["threshold"], self._factor * credit, 0.0)
 
-    def _keys(self, pairs: Sequence[Any], rows: NDArray[np.int64]) -> list[bytes]:
-        """(rows,) equal where the pairs of these rows are."""
-        return row_keys(*(_rows(nest, rows) for nest in pairs)) if len(rows) else []
-
     def _count_unpaid(self, steps: NDArray[np.int64]) -> None:
         """Episodes of so many steps ended; one that never began has 0."""
         self._unpaid += [int(np.count_nonzero(steps)), int(steps.sum())]
-        episodes, total = self._unpaid.tolist()
-        if episodes >= self.options["warn_after"]:
-            self._warn_unpaid(f"no step of the first {episodes:,} episodes ({total:,} steps) earned anything")
+        if self._unpaid[0] >= self.options["warn_after"]:
+            counts = "{:,} episodes ({:,} steps)".format(*self._unpaid)
+            self._warn_unpaid(f"no step of the first {counts} earned anything")
 
     def _warn_unpaid(self, what: str) -> None:
         """Say so, unless that was said before or is not asked for."""

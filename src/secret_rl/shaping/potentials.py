@@ -1,6 +1,7 @@
 """Potentials that need no trajectories: none, a function, an event of the infos, and one that is exchanged."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -143,7 +144,7 @@ class ChangingPotential:
         if np.count_nonzero(batch.starts):
             present = self.present
             if not carry or carry[-1].potential is not present:
-                carry.append(_Group(present, len(batch.starts)))
+                carry.append(_Group(present, present.init(len(batch.starts)), np.zeros_like(batch.starts)))
             for group in carry:
                 group.members &= ~batch.starts
             carry[-1].members |= batch.starts
@@ -151,8 +152,9 @@ class ChangingPotential:
         phi = np.zeros(len(batch.starts))
         for group in carry:
             part = batch.only(group.members)
-            if np.count_nonzero(part.active):
-                phi = np.where(part.active, group.step(part), phi)
+            if part.count:
+                group.carry, answers = group.potential.step(group.carry, part)
+                phi = np.where(part.active, answers, phi)
         return carry, phi
 
     @staticmethod
@@ -163,13 +165,10 @@ class ChangingPotential:
         return loaded
 
 
+@dataclass
 class _Group:
     """Environments whose episodes began with the same potential."""
 
-    def __init__(self, potential: Potential, n: int) -> None:
-        self.potential, self._carry = potential, potential.init(n)
-        self.members: Mask = np.zeros(n, np.bool_)
-
-    def step(self, batch: Batch) -> Any:
-        self._carry, phi = self.potential.step(self._carry, batch)
-        return phi
+    potential: Potential
+    carry: Any
+    members: Mask

@@ -31,15 +31,16 @@ class ReplayShaping:
     def __init__(
         self, potential: PotentialLike, discount: float, *, scale: float | str = 1.0, truncation: str = "keep"
     ) -> None:
-        self._config = ShapingConfig.from_args(potential, discount, scale, truncation)
-        self.potential, self.discount, self.scale = self._config.potential, self._config.discount, self._config.scale
+        self._config = config = ShapingConfig.from_args(potential, discount, scale, truncation)
+        self.potential, self.discount, self.scale = config.potential, config.discount, config.scale
         self._asked_scale, self._truncation = scale, truncation
         self._shaper: Shaper | None = None  # of the transitions that arrive
         self._begun = np.zeros(0, np.bool_)
 
     def __repr__(self) -> str:
-        settings = f"{self.discount}, scale={self.scale}, truncation={self._truncation!r}"
-        return f"ReplayShaping({self.potential!r}, {settings})"
+        return (
+            f"ReplayShaping({self.potential!r}, {self.discount}, scale={self.scale}, truncation={self._truncation!r})"
+        )
 
     def clone_with(self, potential: PotentialLike) -> "ReplayShaping":
         """The same shaping with another potential, and no episode begun; ``scale="fit"`` is fitted to it anew."""
@@ -124,8 +125,7 @@ class ReplayShaping:
             if data.final_observations is None and (ends & asked).any():
                 raise ValueError(
                     f"the trajectories hold no final observations, and episode {chosen[np.argmax(ends & asked)]} did "
-                    "not terminate: what its last step led to is needed for its potential; collect them with final "
-                    "observations"
+                    "not terminate: collect them with final observations, for the potential that its last step led to"
                 )
             known = {name: np.asarray(rows)[here] for name, rows in data.annotations.items()}
             follows = np.minimum(here + 1, last), ends, chosen

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from secret_rl.shaping.core import Mask, PotentialLike, Shaper, ShapingConfig, Values, last_seen, one_row
 
-_FLAG = {False: np.zeros(1, np.bool_), True: np.ones(1, np.bool_)}
+_NO, _YES = np.zeros(1, np.bool_), np.ones(1, np.bool_)
 _RESET_NEEDED = "no episode has begun: call reset() first"
 
 
@@ -65,24 +65,18 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
         self._spaces = env.observation_space, env.action_space
         config = ShapingConfig.from_args(potential, discount, scale, truncation, *self._spaces)
-        if env.has_wrapper_attr("shaping_discount"):
-            inner = env.get_wrapper_attr("shaping_discount")
-            if inner != config.discount:
-                raise ValueError(
-                    f"the environment is shaped with discount {inner}, and discount {discount} is asked for: both must "
-                    "be the agent's own"
-                )
-        self.potential = config.potential
-        self.shaping_discount = config.discount
-        self.shaping_scale = config.scale
-        self._keep = config.keep_on_truncation
+        inner = env.get_wrapper_attr("shaping_discount") if env.has_wrapper_attr("shaping_discount") else discount
+        if inner != config.discount:
+            clash = f"the environment is shaped with discount {inner}, and discount {discount} is asked for"
+            raise ValueError(f"{clash}: both must be the agent's own")
+        self.potential, self.shaping_discount, self.shaping_scale = config.potential, config.discount, config.scale
         self._shaper = Shaper(config, 1, *self._spaces)
         self._begun = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._shaper.start(_FLAG[True], one_row(self._spaces[0], observation), [info])
+        self._shaper.start(_YES, one_row(self._spaces[0], observation), [info])
         self._begun = True
         return observation, info
 
@@ -94,15 +88,9 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         reward = float(reward)
         stacked = "shaping_reward" in info
         env_reward = info["env_reward"] if stacked else reward
-        batch = self._shaper.batch(
-            _FLAG[False],
-            _FLAG[True],
-            one_row(self._spaces[0], observation),
-            one_row(self._spaces[1], action),
-            np.array([env_reward], np.float64),
-            [info],
-        )
-        shaping = float(self._shaper.step(batch, _FLAG[bool(terminated)], _FLAG[bool(truncated)])[0])
+        seen, done = one_row(self._spaces[0], observation), one_row(self._spaces[1], action)
+        batch = self._shaper.batch(_NO, _YES, seen, done, np.array([env_reward], np.float64), [info])
+        shaping = float(self._shaper.step(batch, _YES if terminated else _NO, _YES if truncated else _NO)[0])
         info = info.copy()  # environments may keep theirs
         info["env_reward"] = env_reward
         info["shaping_reward"] = info["shaping_reward"] + shaping if stacked else shaping
@@ -113,14 +101,12 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
         An ``AttributeError`` where the potential has no such form.
         """
-        tabulate = getattr(self.potential, "tabulate", None)
-        if tabulate is None:
+        if not hasattr(self.potential, "tabulate"):
             raise AttributeError(f"{self.potential!r} has no form as arrays")
+        config = self._shaper.config  # the scale is not multiplied in: rounding would differ
         return {
-            **tabulate(model),
-            "scale": self.shaping_scale,  # not multiplied in: rounding would differ
-            "discount": self.shaping_discount,
-            "keep_on_truncation": self._keep,
+            **self.potential.tabulate(model),
+            **{name: getattr(config, name) for name in ("scale", "discount", "keep_on_truncation")},
         }
 
 
@@ -152,9 +138,10 @@ class VectorPotentialShaping(VectorWrapper[Any, Any, Any, Any, Any]):
         super().__init__(env)
         spaces = env.single_observation_space, env.single_action_space
         config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
-        self.shaping_discount = config.discount
-        self.shaping_scale = config.scale
-        self._mode = _autoreset_mode(env)
+        self.shaping_discount, self.shaping_scale = config.discount, config.scale
+        if env.metadata.get("autoreset_mode") is None:
+            gym.logger.warn(f'{env} does not say its metadata["autoreset_mode"]: taking it for NEXT_STEP')
+        self._mode = AutoresetMode(env.metadata.get("autoreset_mode") or AutoresetMode.NEXT_STEP)
         self._shaper = Shaper(config, env.num_envs, *spaces)
         self._begun = False
         self._none = np.zeros(env.num_envs, np.bool_)
@@ -187,7 +174,13 @@ class VectorPotentialShaping(VectorWrapper[Any, Any, Any, Any, Any]):
             if np.count_nonzero(ended):  # their last steps are in the infos
                 infos = {**infos, "final_info": infos.get("final_info", {})}
                 env_rewards = _env_rewards(env_rewards, infos["final_info"])
-                seen = last_seen(observations, _final(infos, ended), self.env.single_observation_space)
+                if "final_obs" not in infos:
+                    raise ValueError(
+                        'an episode ended in SAME_STEP mode without infos["final_obs"], so its last potential is not '
+                        "known: let the environments give it, or use another autoreset mode"
+                    )
+                final = {i: infos["final_obs"][i] for i in np.flatnonzero(ended).tolist()}
+                seen = last_seen(observations, final, self.env.single_observation_space)
                 last = self._shaper.batch(self._none, ended, seen, actions, env_rewards, infos["final_info"])
         else:
             started = self._over
@@ -200,30 +193,9 @@ class VectorPotentialShaping(VectorWrapper[Any, Any, Any, Any, Any]):
         return observations, rewards + shaping, terminated, truncated, _with_parts(infos, stepped, env_rewards, shaping)
 
 
-def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    mode = env.metadata.get("autoreset_mode")
-    if mode is None:
-        gym.logger.warn(f'{env} does not say its metadata["autoreset_mode"]: taking it for NEXT_STEP')
-        return AutoresetMode.NEXT_STEP
-    return AutoresetMode(mode)
-
-
 def _env_rewards(rewards: Values, infos: dict[str, Any]) -> Values:
     """(n,) unshaped rewards: where an inner shaping gives them, its."""
-    if "shaping_reward" not in infos:
-        return rewards
-    return np.where(infos["_env_reward"], infos["env_reward"], rewards)
-
-
-def _final(infos: dict[str, Any], ended: Mask) -> dict[int, Any]:
-    """What was seen last in the episodes that have just ended, by environment."""
-    try:
-        return {i: infos["final_obs"][i] for i in np.flatnonzero(ended).tolist()}
-    except KeyError:
-        raise ValueError(
-            'an episode ended in SAME_STEP mode without infos["final_obs"]: its last potential cannot be known; '
-            "let the environments give it, or use another autoreset mode"
-        ) from None
+    return np.where(infos["_env_reward"], infos["env_reward"], rewards) if "shaping_reward" in infos else rewards
 
 
 def _with_parts(infos: dict[str, Any], mask: Mask, env_rewards: Values, shaping: Values) -> dict[str, Any]:

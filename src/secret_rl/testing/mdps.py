@@ -108,7 +108,7 @@ def measure(env: gym.Env[Any, Any], memory: Callable[[], Hashable] = lambda: Non
     """
     base: Mdp = env.unwrapped.mdp  # type: ignore[attr-defined]
     _, actions, outcomes = base.rewards.shape
-    numbers: dict[Hashable, int] = {}
+    numbers: dict[Any, int] = {}
     paths: list[tuple[int, list[int], list[int]]] = []  # first state, actions, random outcomes
     waiting: deque[int] = deque()
 
@@ -130,8 +130,7 @@ def measure(env: gym.Env[Any, Any], memory: Callable[[], Hashable] = lambda: Non
     for first in np.flatnonzero(~base.terminal).tolist():
         play(first, [], [])
         number((first, memory()), (first, [], []))
-    successors: dict[tuple[int, int, int], int] = {}
-    rewards: dict[tuple[int, int, int], float] = {}
+    met: dict[tuple[int, int, int], tuple[int, float]] = {}  # (state, action, outcome) to the next state and reward
     while waiting:
         here = waiting.popleft()
         first, taken, decided = paths[here]
@@ -141,20 +140,14 @@ def measure(env: gym.Env[Any, Any], memory: Callable[[], Hashable] = lambda: Non
             path = (first, [*taken, int(action)], [*decided, int(outcome)])
             state, reward, over = play(*path)
             key = (state, "over") if over else (state, memory())
-            successors[here, action, outcome] = number(key, path)
-            rewards[here, action, outcome] = reward
-    keys: list[Any] = list(numbers)
-    behind = np.array([state for state, _ in keys])
-    shape = (len(keys), actions, outcomes)
-    return Measured(
-        Mdp(
-            successors=np.array([successors.get(place, place[0]) for place in np.ndindex(shape)]).reshape(shape),
-            probabilities=base.probabilities[behind],
-            rewards=np.array([rewards.get(place, 0.0) for place in np.ndindex(shape)]).reshape(shape),
-            terminal=base.terminal[behind],
-        ),
-        behind,
-    )
+            met[here, action, outcome] = number(key, path), reward
+    behind = np.array([state for state, _ in numbers])
+    shape = (len(behind), actions, outcomes)
+    successors, rewards = np.empty(shape, np.int64), np.zeros(shape)
+    successors[:] = np.arange(len(behind))[:, None, None]  # nothing leads out of terminal states
+    for place, outcome_met in met.items():
+        successors[place], rewards[place] = outcome_met
+    return Measured(Mdp(successors, base.probabilities[behind], rewards, base.terminal[behind]), behind)
 
 
 def optimal_actions(mdp: Mdp, discount: float, tolerance: float = 1e-7) -> NDArray[np.bool_]:

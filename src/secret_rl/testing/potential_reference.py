@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from secret_rl.shaping.table import canonical
+from secret_rl.shaping.states import canonical
 from secret_rl.trajectories import Episode, Trajectories
-from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.nested import map_arrays, named_arrays
 
 Rows = list[tuple[int, float, list[float]]]
 """(step, reward, weight of steps 0, 1, ...) of the attributed rewards of an episode."""
@@ -85,23 +85,22 @@ def _rows(credit: Any, number: int) -> Iterator[tuple[int, float, list[float]]]:
 
 
 def _states(episode: Episode, state: Callable[[Any, Mapping[str, Any]], Any] | None) -> list[Hashable]:
-    known = [] if episode.states is None else [*episode.states, *_if_known(episode.final_state)]
+    known = _all_known([] if episode.states is None else [*episode.states], episode.final_state)
     if state is None:
         return [canonical(key) for key in known]
-    seen = [map_arrays(lambda rows, t=t: rows[t], episode.observations) for t in range(len(episode))]
-    seen += _if_known(episode.final_observation)
+    seen = _all_known([_row(episode.observations, t) for t in range(len(episode))], episode.final_observation)
     infos = [{"state": known[t]} if t < len(known) else {} for t in range(len(seen))]
     return [canonical(state(observation, info)) for observation, info in zip(seen, infos, strict=True)]
 
 
-def _if_known(value: Any) -> list[Any]:
-    return [] if value is None else [value]
+def _all_known(steps: list[Any], final: Any) -> list[Any]:
+    return steps if final is None else [*steps, final]
 
 
 def _actions(episode: Episode) -> list[Hashable]:
-    def key(nest: Any) -> Hashable:
-        if isinstance(nest, dict):
-            return tuple((name, key(part)) for name, part in nest.items())
-        return tuple(map(key, nest)) if isinstance(nest, tuple) else canonical(nest)
+    rows = [list(named_arrays("", _row(episode.actions, t))) for t in range(len(episode))]
+    return [tuple(canonical(action) for _, action in row) for row in rows]
 
-    return [key(map_arrays(lambda rows, t=t: rows[t], episode.actions)) for t in range(len(episode))]
+
+def _row(nest: Any, t: int) -> Any:
+    return map_arrays(lambda rows: rows[t], nest)

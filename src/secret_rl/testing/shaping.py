@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from secret_rl.shaping import Batch
-from secret_rl.shaping.table import canonical
+from secret_rl.shaping.states import canonical
 from secret_rl.trajectories.nested import map_arrays
 
 _YES, _NO = np.ones(1, np.bool_), np.zeros(1, np.bool_)
@@ -47,12 +47,9 @@ class RunningSum:
     def step(self, carry: list[tuple[float, Any]], batch: Batch) -> tuple[list[tuple[float, Any]], Any]:
         """The sums with these steps."""
         for i in batch.rows.tolist():
-            total, state = carry[i]
-            total = (
-                min(self.cap, total + self.credit.get((state, canonical(batch.action(i))), 0.0))
-                if batch.steps[i]
-                else 0.0
-            )
+            total, state = carry[i] if batch.steps[i] else (0.0, None)
+            if batch.steps[i]:
+                total = min(self.cap, total + self.credit.get((state, canonical(batch.action(i))), 0.0))
             carry[i] = total, canonical(batch.info(i)["state"])
         return carry, np.array([total for total, _ in carry])
 
