@@ -21,7 +21,7 @@ from paper.tasks.unseen import UNSEEN
 from secret_rl.atomic import replace_text, replacing
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
 from secret_rl.credit.secret.readout import READOUTS
-from secret_rl.processes import worker_pool
+from secret_rl.processes import WorkerPool
 
 DATA = Path("runs/paper/tasks")
 SOURCE, HELD_OUT = 0, 1_001  # seeds of the data
@@ -91,7 +91,7 @@ def run(result: Result, command: str, *, only: str | None = None, jobs: int = 1)
         for settings in missing:
             keep(settings, learn(settings))
         return result.path
-    with worker_pool(jobs) as pool:
+    with WorkerPool(jobs) as pool:
         running = {pool.submit(learn, settings): settings for settings in missing}
         for done in as_completed(running):
             keep(running[done], done.result())

@@ -18,7 +18,7 @@ from paper.keys_doors_potentials import are_made, close_engines, make_potentials
 from paper.keys_doors_study import Condition, Files, Study, credit_of, device, done, jobs, settings_of
 from secret_rl.atomic import replace_text
 from secret_rl.envs import KEYS_DOORS_ID
-from secret_rl.processes import worker_pool
+from secret_rl.processes import WorkerPool
 from secret_rl.sb3 import paper_ppo, save_weights
 
 # An agent that plays on maps it has never seen: in 24 episodes, 1.3 doors each, and the goal in 9. Without a bound on
@@ -44,7 +44,7 @@ def learn(
     needed = sorted({number for condition, number, _ in missing if condition.needs_data})
     unmade = [number for number in needed if not are_made(study, files, number)]
     made, share = set(range(study.maps)) - set(unmade), max(1, workers // (len(unmade) + 1))
-    with worker_pool(workers, _alone) as pool:
+    with WorkerPool(workers, _alone) as pool:
         going: dict[Future[str], int | None] = {}  # of potentials, the map
         while True:
             late = time.monotonic() - started > limit

@@ -17,7 +17,7 @@ from paper.online_runs import TEST_EVERY, Condition, Panel, learn
 from paper.transfer_runs import CURVES, best_return_of
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.evaluation import LearningCurves, compare
-from secret_rl.processes import worker_pool
+from secret_rl.processes import WorkerPool
 from secret_rl.progress import progress_bar
 from secret_rl.report import plot_learning_curves, save_figure
 
@@ -83,7 +83,7 @@ def _learn(panel: Panel) -> tuple[LearningCurves, dict[str, Any]]:
     """Unshaped returns of every run, and what was learned of credit meanwhile."""
     shape = len(panel.conditions), panel.mazes, panel.seeds
     places = list(np.ndindex(shape))
-    with worker_pool(os.cpu_count() or 1) as pool:
+    with WorkerPool(os.cpu_count() or 1) as pool:
         runs = []
         with progress_bar(None, "runs") as tick:
             for run in pool.map(learn, [panel] * len(places), places):

@@ -14,7 +14,7 @@ from paper.batched_dqn import DqnOptions
 from paper.credit_runs import fitted
 from paper.deep_runs import TEST_EVERY, Deep, Potentials, target_data
 from secret_rl.envs import TRIGGERS_ID
-from secret_rl.processes import worker_pool
+from secret_rl.processes import WorkerPool
 from secret_rl.progress import progress_bar
 from secret_rl.sb3 import SmallConvolutions, paper_dqn
 
@@ -42,7 +42,7 @@ def learn(panel: Deep) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
         for seed in range(panel.seeds)
     ]
     workers = os.cpu_count() or 1
-    with worker_pool(workers) as pool:
+    with WorkerPool(workers) as pool:
         curves = []
         with progress_bar(None, "agents") as tick:
             for curve in pool.map(_one, *zip(*jobs, strict=True)):

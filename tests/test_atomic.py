@@ -7,13 +7,13 @@ import itertools
 import os
 import pathlib
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ from secret_rl.atomic import (
     put_folder,
     replace_text,
     replacing,
+    sweep,
     sweep_folder,
 )  # fmt: skip
 
@@ -64,14 +65,6 @@ def whole(path):
     assert names(path) == ["a", "b", "c"]
     (text,) = {(path / name).read_text() for name in "abc"}
     return text
-
-
-def write_old(path, folder):
-    if folder:
-        shutil.rmtree(path, ignore_errors=True)
-        fill(path, "old")
-    else:
-        path.write_text("old")
 
 
 def content(path, folder):
@@ -163,9 +156,6 @@ def killed_at_line(number, work):
     return code != 7
 
 
-# Files and folders
-
-
 @pytest.mark.parametrize("name", ["a.json", *AWKWARD])
 def test_a_file_appears_when_it_is_whole(tmp_path, name):
     path = tmp_path / "deep" / "deeper" / name
@@ -195,21 +185,16 @@ def test_a_folder_appears_when_it_is_whole(tmp_path, name):
 
 @pytest.mark.parametrize("error", [ValueError, OSError, KeyboardInterrupt, SystemExit])
 def test_what_fails_leaves_the_old_one(tmp_path, error):
-    def fail_file(path):
-        with replacing(path) as temporary:
-            temporary.write_text("half")
-            raise error
-
-    def fail_folder(path):
-        with new_folder(path, overwrite=True) as folder:
-            fill(folder, "half")
+    def fail(begin, path):
+        with begin(path) as temporary:
+            fill(temporary, "half") if temporary.is_dir() else temporary.write_text("half")
             raise error
 
     write(tmp_path / "file", "old")
     make(tmp_path / "folder", "old")
-    for fail, name in itertools.product((fail_file, fail_folder), ("file", "folder", "new")):
+    for begin, name in itertools.product((replacing, partial(new_folder, overwrite=True)), ("file", "folder", "new")):
         with pytest.raises(error):
-            fail(tmp_path / name)
+            fail(begin, tmp_path / name)
         assert names(tmp_path) == ["file", "folder"]
         assert (tmp_path / "file").read_text() == "old" and whole(tmp_path / "folder") == "old"
 
@@ -222,7 +207,7 @@ def test_what_fails_leaves_the_old_one(tmp_path, error):
 def test_an_end_at_any_line_leaves_the_old_or_the_new_one(tmp_path, folder, ended_at_line, every):
     path, act, seen = tmp_path / "a", make if folder else write, set()
     for number in itertools.count(1, every):  # a kill takes a process each
-        write_old(path, folder)
+        act(path, "old")
         if not ended_at_line(number, lambda: act(path)):
             break
         seen.add(content(path, folder))
@@ -288,9 +273,6 @@ def test_a_folder_that_was_made_elsewhere_is_put_in_place(tmp_path):
     assert whole(path) == "one" and whole(new) == "two"
     put_folder(new, path, overwrite=True)
     assert whole(path) == "two" and names(tmp_path) == ["a"]
-
-
-# What others left, and what they still use
 
 
 @pytest.mark.parametrize("name", ["a.json", *AWKWARD])
@@ -428,14 +410,12 @@ def test_a_folder_that_is_being_replaced_is_found_beside_its_path(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as sleeper:
         beside = tmp_path / f".a.replaced-{sleeper.pid}-0"
         fill(beside, "old")
+        sweep(path)
         assert find_folder(path) == beside and not path.exists(), "whoever replaces it is not done yet"
         sleeper.kill()
     assert find_folder(path) == path and whole(path) == "old" and names(tmp_path) == ["a"]
     for missing in (tmp_path / "never was", tmp_path / "no" / "where"):
         assert find_folder(missing) == missing
-
-
-# Locks
 
 
 def test_a_lock_has_one_holder(tmp_path):
@@ -513,9 +493,6 @@ def test_where_there_are_no_locks_nothing_is_locked(tmp_path, monkeypatch):
         write(tmp_path / "a")
     make(tmp_path / "b", "text")
     assert names(tmp_path) == ["a", "b"] and whole(tmp_path / "b") == "text"
-
-
-# Paths that cannot be written
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import torch
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.functional import conv2d, one_hot
 
 from secret_rl.encoders import (
     Flat,
@@ -13,29 +14,46 @@ from secret_rl.encoders import (
     as_tensor,
     flat_size,
     has_colours,
-    map_nest,
     observation_encoder,
     recoloured,
     standardise,
     with_levels,
-)
+)  # fmt: skip
 from secret_rl.testing.strategies import any_space
-from secret_rl.trajectories.nested import stack
+from secret_rl.trajectories.nested import map_arrays, stack
 from secret_rl.trajectories.spaces import to_json
 
 SPACE = spaces.Box(0, 255, (20, 24, 3), np.uint8)
 
 
-@pytest.mark.parametrize(
-    ("shape", "filters"),
-    [((30, 40, 3), (16, 16)), ((15, 20, 3), (8,)), ((11, 9, 3), (4, 5)), ((30, 40), (6, 6)), ((84, 84, 4), (4, 4))],
-)
-def test_a_convolution_as_one_product_is_the_convolution(shape, filters):
+def convolved(encoder, rows):
+    """By PyTorch, with a channel for each kind of thing where there are kinds."""
+    pictures = rows.reshape(*rows.shape[:3], -1)
+    pictures = one_hot(pictures.long(), encoder.levels).flatten(3) if encoder.levels else pictures / 255
+    planes = pictures.permute(0, 3, 1, 2).float()
+    if not encoder.is_product:
+        return encoder.convolutions(planes).flatten(1)
+    kernel = encoder.convolutions.weight.reshape(-1, 3, 3, encoder.channels).permute(0, 3, 1, 2)
+    return conv2d(planes, kernel, encoder.convolutions.bias).relu().flatten(1)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (3, 3, 2), (5, 4, 2), (3, 20, 3), (11, 9, 3), (17, 20), (84, 84, 4)])
+@pytest.mark.parametrize("filters", [(4,), (4, 6), (4, 6, 8)])
+@pytest.mark.parametrize("levels", [0, 4])
+def test_products_and_channels_of_kinds_are_the_convolutions(shape, filters, levels):
+    """A convolution over the whole picture, or the first one on a GPU, is computed as one matrix product."""
     torch.manual_seed(0)
-    encoder = ImageEncoder({"type": "Box", "shape": list(shape), "low": 0, "high": 255, "dtype": "uint8"}, 8, filters)
-    rows = torch.randint(0, 256, (5, *shape), dtype=torch.uint8)
-    planes = (rows.float() * encoder.scale).reshape(5, *shape[:2], -1).permute(0, 3, 1, 2)
-    torch.testing.assert_close(encoder.by_products(rows), encoder.convolutions(planes).flatten(1))
+    encoder = ImageEncoder(to_json(spaces.Box(0, 255, shape, np.uint8)) | {"levels": levels}, 8, filters)
+    rows = torch.randint(0, levels or 256, (5, *shape), dtype=torch.uint8)
+    features = convolved(encoder, rows)
+    assert encoder(rows).shape == (5, 8)
+    torch.testing.assert_close(encoder(rows), encoder.dense(features).relu(), rtol=1e-5, atol=1e-6)
+    if levels:
+        unseen = torch.where(rows == 3, 200, rows)
+        assert torch.equal(encoder(unseen), encoder(rows)), "what was never seen is read as the last kind"
+        assert not has_colours(encoder)
+    elif not encoder.is_product:
+        torch.testing.assert_close(encoder.by_products(rows), features)
 
 
 @pytest.mark.parametrize(
@@ -65,34 +83,13 @@ def test_few_whole_numbers_are_kinds_and_all_others_shades(values, dtype, levels
     assert with_levels(vector, np.full((4, 5), 3)) == vector, "only pictures hold kinds of things"
 
 
-@pytest.mark.parametrize("shape", [(3, 3, 2), (7, 7, 3), (5, 4)])
-def test_each_kind_has_a_channel_of_its_own(shape):
-    torch.manual_seed(0)
-    spec = {"type": "Box", "shape": list(shape), "low": 0, "high": 255, "dtype": "uint8", "levels": 4}
-    encoder = ImageEncoder(spec, 8, (5,))
-    rows = torch.randint(0, 4, (6, *shape), dtype=torch.uint8)
-    channels = shape[2] if len(shape) == 3 else 1
-    pictures = torch.zeros(6, *shape[:2], channels, 4)
-    for place in np.ndindex(6, *shape[:2]):
-        for channel, kind in enumerate(rows[place].reshape(channels).tolist()):
-            pictures[(*place, channel, kind)] = 1
-    if encoder.is_product:
-        features = torch.relu(encoder.convolutions(pictures.reshape(6, -1)))
-    else:
-        features = encoder.convolutions(pictures.flatten(3).permute(0, 3, 1, 2)).flatten(1)
-    torch.testing.assert_close(encoder(rows), torch.relu(encoder.dense(features)))
-    unseen = torch.where(rows == 3, 200, rows)
-    assert torch.equal(encoder(unseen), encoder(rows)), "what was never seen is read as the last kind"
-    assert not has_colours(encoder)
-
-
 @pytest.mark.parametrize(
     "space", [SPACE, spaces.Dict(text=spaces.Discrete(4), seen=SPACE, grey=spaces.Box(0, 1, (9, 9)))]
 )
 def test_colours_trade_places_and_nothing_else_changes(space):
     encoder = observation_encoder(to_json(space), 8, (4,))
     assert has_colours(encoder) and not has_colours(observation_encoder(to_json(spaces.Discrete(4)), 8, (4,)))
-    rows = map_nest(as_tensor, stack(space, [space.sample() for _ in range(6)]))
+    rows = map_arrays(as_tensor, stack(space, [space.sample() for _ in range(6)]))
     orders = set()
     for seed in range(40):
         changed = recoloured(encoder, rows, torch.Generator().manual_seed(seed))
@@ -110,7 +107,7 @@ def test_flat_rows_are_those_of_gymnasium(space, seed):
     space.seed(seed)
     elements = [space.sample() for _ in range(4)]
     expected = np.stack([spaces.flatten(space, element) for element in elements]).astype(np.float32)
-    flat = Flat(to_json(space))(map_nest(as_tensor, stack(space, elements)))
+    flat = Flat(to_json(space))(map_arrays(as_tensor, stack(space, elements)))
     assert flat.shape == (4, flat_size(to_json(space)))
     np.testing.assert_array_equal(flat.numpy(), expected)
 
@@ -129,37 +126,15 @@ def test_numbers_are_standardised_and_constants_become_zero():
     assert encoder.encoders[0][0].mean.tolist() == pytest.approx(numbers.mean(0))
 
 
-def test_a_convolution_over_the_whole_picture_is_one_matrix_product():
-    encoder = ImageEncoder(to_json(spaces.Box(0, 255, (3, 3, 2), np.uint8)), units=8, filters=(5,))
-    pictures = torch.randint(0, 256, (6, 3, 3, 2), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    kernel = encoder.convolutions.weight.reshape(5, 3, 3, 2).permute(0, 3, 1, 2)
-    planes = pictures.permute(0, 3, 1, 2) / 255
-    features = torch.nn.functional.conv2d(planes, kernel, encoder.convolutions.bias).relu().flatten(1)
-    torch.testing.assert_close(encoder(pictures), encoder.dense(features).relu(), rtol=1e-5, atol=1e-6)
-
-
-def test_larger_pictures_are_convolved_as_pytorch_does():
-    encoder = ImageEncoder(to_json(spaces.Box(0, 255, (5, 4, 2), np.uint8)), units=8, filters=(3, 6))
-    pictures = torch.randint(0, 256, (6, 5, 4, 2), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    features = pictures.permute(0, 3, 1, 2) / 255
-    first, second = (layer for layer in encoder.convolutions if isinstance(layer, torch.nn.Conv2d))
-    features = torch.nn.functional.conv2d(features, first.weight, first.bias).relu()
-    features = torch.nn.functional.conv2d(features, second.weight, second.bias, padding=1).relu().flatten(1)
-    torch.testing.assert_close(encoder(pictures), encoder.dense(features).relu(), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(3, 3), (3, 3, 1), (3, 20, 3), (16, 16, 3), (17, 20), (84, 84, 4)])
-@pytest.mark.parametrize("filters", [(4,), (4, 6), (4, 6, 8)])
-def test_pictures_of_any_size_and_any_number_of_convolutions_are_encoded(shape, filters):
-    encoder = observation_encoder(to_json(spaces.Box(0, 255, shape, np.uint8)), 8, filters)
-    assert isinstance(encoder, ImageEncoder)
-    assert encoder(torch.ones(2, *shape, dtype=torch.uint8)).shape == (2, 8)
+def test_large_pictures_are_halved_and_small_ones_padded():
+    layers = observation_encoder(to_json(spaces.Box(0, 255, (13, 12), np.uint8)), 8, (4, 4, 4, 4)).convolutions[::2]
+    assert [(layer.stride[0], layer.padding[0]) for layer in layers] == [(2, 1), (1, 0), (1, 0), (1, 1)]
 
 
 @pytest.mark.parametrize("space", [SPACE, spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (4,))])
 def test_a_network_of_64_bits_computes_in_64_bits(space):
     joined = spaces.Dict(a=space, b=spaces.MultiBinary(2))
-    rows = map_nest(as_tensor, stack(joined, [joined.sample() for _ in range(5)]))
+    rows = map_arrays(as_tensor, stack(joined, [joined.sample() for _ in range(5)]))
     encoder = observation_encoder(to_json(joined), 8, (4,))
     one, other = encoder(rows), encoder.double()(rows)
     assert (one.dtype, other.dtype) == (torch.float32, torch.float64)

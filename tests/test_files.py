@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import pickle
 import tracemalloc
 import zlib
@@ -35,8 +34,11 @@ documents = st.dictionaries(st.text().filter(lambda key: key not in OUTER), valu
 about_arrays = documents.map(lambda content: {key: value for key, value in content.items() if key != "arrays"})
 shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 any_arrays = st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, shapes))
+lying_apart = any_arrays.flatmap(  # in memory, as transposed, repeated and reversed arrays do
+    lambda array: st.sampled_from([array.T, np.broadcast_to(array, (2, *array.shape)), np.asarray(np.flip(array))])
+)
 names = st.text().filter(lambda name: name != "__metadata__")
-named_arrays = st.dictionaries(names, any_arrays, max_size=4)
+named_arrays = st.dictionaries(names, any_arrays | lying_apart, max_size=4)
 
 
 def same_arrays(mine, theirs):
@@ -44,9 +46,6 @@ def same_arrays(mine, theirs):
         (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
         for a, b in ((mine[name], theirs[name]) for name in mine)
     )
-
-
-# What is written comes back
 
 
 @given(documents, st.sampled_from([FORMAT, LARGE]), st.booleans())
@@ -74,27 +73,12 @@ def test_arrays_come_back_as_they_were(tmp_path, about, arrays):
         array[...] = 1
 
 
-@given(any_arrays)
-def test_arrays_need_not_lie_together(tmp_path, array):
-    apart = [
-        array.T,
-        np.broadcast_to(array, (2, *array.shape)),
-        *([array[::-1], array[..., ::2]] if array.ndim else []),
-    ]
-    for view in apart:
-        path = FORMAT.write_arrays(tmp_path / "a", {}, {"x": view}, finite=False)
-        assert same_arrays(FORMAT.read_arrays(path, finite=False)[1], {"x": np.array(view, order="C")})
-
-
 @given(any_arrays, st.integers(1, 40), st.integers(0, 2**32 - 1))
 def test_checksums_in_pieces_are_checksums(array, piece, before):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "_CHUNK", piece)
         assert crc32_of(array, before) == zlib.crc32(array.tobytes(), before)
         assert crc32_of(array.T, before) == zlib.crc32(array.T.tobytes(), before)
-
-
-# Other tools
 
 
 @given(about_arrays, named_arrays)
@@ -106,31 +90,23 @@ def test_the_safetensors_library_reads_our_files_and_may_write_them_again(tmp_pa
     save_file(load_file(path), path, metadata=metadata)
     stated, found = FORMAT.read_arrays(path, finite=False)
     assert stated == about and same_arrays(found, arrays)
-    save_file(arrays, path)
+    save_file(found, path)
     with pytest.raises(FileFormatError, match="a.safetensors cannot be read as 'a test': .* of something else; write"):
         FORMAT.read_arrays(path)
 
 
-# Other formats and versions
-
-
 def test_other_formats_and_versions_are_named(tmp_path):
     one, two = FileFormat("one"), FileFormat("two", remedy="do it again")
+    newer = f"it has format version 3, this library reads 1: open it with secret-rl {srl.__version__}"
     for write, read, given_ in (
         (FileFormat.write_json, FileFormat.read_json, ({},)),
         (FileFormat.write_arrays, FileFormat.read_arrays, ({}, {"x": np.zeros(2)})),
     ):
-        path = write(one, tmp_path / "file", *given_)
-        with pytest.raises(FileFormatError) as refused:
-            read(two, path)
-        assert (
-            str(refused.value) == f"{path} cannot be read as 'two': it says format 'one', expected 'two'; do it again"
-        )
-        write(FileFormat("two", version=3), path, *given_)
-        reason = f"it has format version 3, this library reads 1: open it with secret-rl {srl.__version__}"
-        with pytest.raises(FileFormatError) as refused:
-            read(two, path)
-        assert str(refused.value) == f"{path} cannot be read as 'two': {reason}; do it again"
+        for kind, reason in ((one, "it says format 'one', expected 'two'"), (FileFormat("two", version=3), newer)):
+            path = write(kind, tmp_path / "file", *given_)
+            with pytest.raises(FileFormatError) as refused:
+                read(two, path)
+            assert str(refused.value) == f"{path} cannot be read as 'two': {reason}; do it again"
         with pytest.raises(FileNotFoundError):
             read(two, tmp_path / "nothing")
         with pytest.raises(IsADirectoryError):
@@ -149,9 +125,6 @@ def test_interrupts_and_errors_of_the_system_pass(tmp_path):
         with pytest.raises(FileFormatError, match=said) as raised, FORMAT.reading(tmp_path):
             raise error
         assert raised.value.__cause__ is error
-
-
-# Damage
 
 
 def read_if_sound(read, path, **options):
@@ -197,35 +170,19 @@ def test_what_was_changed_is_named(tmp_path):
             FORMAT.read_arrays(path)
 
 
-# Hostile files
+any_json = values.map(lambda content: json.dumps(content).encode())
 
 
-def assert_refused_or_read(path):
-    """Nothing but the one class of error."""
-    for read in (FORMAT.read_json, LARGE.read_json, FORMAT.read_arrays):
-        try:
-            read(path)
-        except (FileFormatError, OSError):
-            continue
-
-
-@settings(max_examples=300)
-@given(st.binary() | st.binary(max_size=40).map(lambda text: safetensors_bytes(text, b"data")))
+@settings(max_examples=600)
+@given(st.binary() | any_json | (st.binary(max_size=40) | any_json).map(lambda text: safetensors_bytes(text, b"data")))
 @example(pickle.dumps({"format": "a test"}))
 @example(b"PK\x03\x04")
 @example(b"\xff" * 8)
-def test_any_bytes_are_refused_by_the_one_class(tmp_path, content):
+def test_any_bytes_and_any_json_are_refused_by_the_one_class(tmp_path, content):
     (tmp_path / "a").write_bytes(content)
-    assert_refused_or_read(tmp_path / "a")
-
-
-@settings(max_examples=300)
-@given(values)
-def test_any_json_is_refused_by_the_one_class(tmp_path, content):
-    (tmp_path / "a").write_text(json.dumps(content))
-    assert_refused_or_read(tmp_path / "a")
-    (tmp_path / "a").write_bytes(safetensors_bytes(content))
-    assert_refused_or_read(tmp_path / "a")
+    for read in (FORMAT.read_json, LARGE.read_json, FORMAT.read_arrays):
+        with contextlib.suppress(FileFormatError, OSError):
+            read(tmp_path / "a")
 
 
 sizes = st.sampled_from([0, 1, 2, 3, 8, 2**31 - 1, 2**31, 2**63, -1, 10**400]) | values
@@ -310,17 +267,13 @@ def test_headers_of_any_size_take_no_memory(tmp_path, size, start, said):
 def test_many_small_values_take_little_memory(tmp_path, mark):
     """Two bytes of a file become up to 72 bytes of memory."""
     text = "[" + mark * (4_000_000 // len(mark)) + "0]"
-    (tmp_path / "a").write_text(text)
-    with little_memory(20 << 20), pytest.raises(FileFormatError, match="its JSON holds .* values in .* bytes"):
-        FORMAT.read_json(tmp_path / "a")
-    (tmp_path / "a").write_bytes(safetensors_bytes(text.encode()))
-    with little_memory(20 << 20), pytest.raises(FileFormatError, match="its JSON holds .* values in .* bytes"):
-        FORMAT.read_arrays(tmp_path / "a")
-
-
-def document(text):
-    """A document with a value of any text, and the checksum that it would have if that were 0."""
-    return sealed({"format": "a test", "version": 1, "value": "HERE"}).replace('"HERE"', text)
+    for read, content in (
+        (FORMAT.read_json, text.encode()),
+        (FORMAT.read_arrays, safetensors_bytes(text.encode())),
+    ):
+        (tmp_path / "a").write_bytes(content)
+        with little_memory(20 << 20), pytest.raises(FileFormatError, match="its JSON holds .* values in .* bytes"):
+            read(tmp_path / "a")
 
 
 BAD_JSON = {
@@ -340,18 +293,18 @@ BAD_JSON = {
 @pytest.mark.parametrize("kind", [FORMAT, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("bad", BAD_JSON)
 def test_what_json_should_not_hold_is_refused(tmp_path, bad, kind):
-    path, text = tmp_path / "a", BAD_JSON[bad]
-    path.write_text(document(text))
-    with pytest.raises(FileFormatError, match="cannot be read as 'a test'"):
-        kind.read_json(path)
-    stated = document(text)
-    for header in (  # in what we say of the arrays, and in the header itself
-        json.dumps({"__metadata__": {"secret_rl": stated}}).encode(),
-        b'{"__metadata__": {"secret_rl": "{}"}, "a": ' + text.encode() + b"}",
+    text = BAD_JSON[bad]
+    # With the checksum that the document would have if the text were the word HERE.
+    document = sealed({"format": "a test", "version": 1, "value": "HERE"}).replace('"HERE"', text)
+    header = b'{"__metadata__": {"secret_rl": "{}"}, "a": ' + text.encode() + b"}"
+    for read, content in (
+        (kind.read_json, document.encode()),
+        (kind.read_arrays, safetensors_bytes({"__metadata__": {"secret_rl": document}})),
+        (kind.read_arrays, safetensors_bytes(header)),
     ):
-        path.write_bytes(safetensors_bytes(header))
+        (tmp_path / "a").write_bytes(content)
         with pytest.raises(FileFormatError, match="cannot be read as 'a test'"):
-            kind.read_arrays(path)
+            read(tmp_path / "a")
 
 
 def test_links_and_encodings_are_no_way_around(tmp_path):
@@ -433,20 +386,6 @@ def test_arrays_that_cannot_be_written_leave_the_old_file(tmp_path, bad, error, 
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
-    path = FORMAT.write_json(tmp_path / "a.json", {"old": 1})
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        FORMAT.write_json(path, {"new": 1})
-    with pytest.raises(OSError, match="disk full"):
-        FORMAT.write_arrays(tmp_path / "new", {}, {"x": np.zeros(2)})
-    assert FORMAT.read_json(path) == {"old": 1} and list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize(
     ("content", "arrays"),
     [
@@ -464,11 +403,11 @@ def test_what_is_written_can_be_read_and_what_could_not_be_read_is_not_written(t
         (LARGE.write_json, LARGE.read_json, (content,)),
         (FORMAT.write_arrays, FORMAT.read_arrays, (content, arrays)),
     ):
-        path = None
-        with contextlib.suppress(TypeError, ValueError):
+        try:
             path = write(tmp_path / "a", *given_)
-        if path is not None:
-            read(path)
+        except (TypeError, ValueError):
+            continue
+        read(path)
 
 
 @given(hnp.arrays(st.sampled_from(DTYPES), hnp.array_shapes(max_dims=3, min_side=0)), st.integers(0, 5))
@@ -497,9 +436,6 @@ def test_npy_files_take_rows_that_fit(tmp_path):
             writer.append(np.ones((1, 3), np.int8))
         with pytest.raises(ValueError, match="x came as int64 values that do not fit int8"):
             writer.append(np.full((1, 2), 300))
-
-
-# What differs between two runs
 
 
 @given(documents, documents)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from secret_rl.processes import worker_pool
+from secret_rl.processes import WorkerPool
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -95,7 +95,7 @@ def test_an_error_in_the_block_ends_the_workers_at_once():
     seen = []
 
     def failing():
-        with worker_pool(1) as pool:
+        with WorkerPool(1) as pool:
             seen.append(pool.submit(os.getpid).result())
             pool.submit(time.sleep, 15)
             raise ZeroDivisionError
@@ -108,7 +108,7 @@ def test_an_error_in_the_block_ends_the_workers_at_once():
 
 
 def test_a_block_that_ends_well_waits_for_the_calls_under_way_and_drops_the_others():
-    with worker_pool(1) as pool:
+    with WorkerPool(1) as pool:
         calls = [pool.submit(time.sleep, 0.1) for _ in range(50)]
         calls[0].result()
     ended = [not call.cancelled() for call in calls]

@@ -298,22 +298,6 @@ def standardise(module: nn.Module, rows: Any) -> None:
         module.standardise(rows)
 
 
-def map_nest(function: Any, nest: Any) -> Any:
-    """Apply a function to each array of a nest."""
-    if isinstance(nest, dict):
-        return {key: map_nest(function, part) for key, part in nest.items()}
-    if isinstance(nest, tuple):
-        return tuple(map_nest(function, part) for part in nest)
-    return function(nest)
-
-
-def arrays_of(nest: Any) -> list[NDArray[Any]]:
-    """The arrays of a nest."""
-    found: list[NDArray[Any]] = []
-    map_nest(found.append, nest)
-    return found
-
-
 def as_tensor(array: NDArray[Any]) -> Tensor:
     """An array as a tensor of a dtype that PyTorch computes with."""
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:

@@ -79,8 +79,7 @@ class FileFormat:
     def write_json(self, path: str | Path, content: Mapping[str, Any]) -> Path:
         """Write a JSON document, whole or not at all."""
         path = Path(path)
-        document = self._sealed(content)
-        replace_text(path, json.dumps(document, indent=None if self.large else 1) + "\n")
+        replace_text(path, json.dumps(self._sealed(content), indent=None if self.large else 1) + "\n")
         return path
 
     def read_json(self, path: str | Path) -> dict[str, Any]:
@@ -105,15 +104,13 @@ class FileFormat:
                 raise TypeError(f"{name} has dtype {array.dtype}, which {path} cannot hold: expected numbers or bools")
             if finite and not _is_finite(array):
                 raise ValueError(f"{name} holds NaN or infinite numbers: {path} is not written")
-        checksums = {name: _array_checksum(array) for name, array in ordered.items()}
-        document = self._sealed({**about, "arrays": checksums})
+        document = self._sealed({**about, "arrays": {name: _checksum(array) for name, array in ordered.items()}})
         header: dict[str, Any] = {_METADATA: {_ABOUT: json.dumps(document)}}
-        end = 0
+        at = 0
         for name, array in ordered.items():
-            header[name] = {
-                "dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [end, end + array.nbytes],
-            }  # fmt: skip
-            end += array.nbytes
+            place = [at, at + array.nbytes]
+            header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": place}
+            at = place[1]
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         with replacing(path) as temporary, temporary.open("wb") as file:
@@ -136,7 +133,7 @@ class FileFormat:
                 raise ValueError(f"it holds the arrays {sorted(header)}, expected {sorted(checksums)}")
             arrays = _read_arrays(file, header, size)
             for name, array in arrays.items():
-                if _array_checksum(array) != checksums[name]:
+                if _checksum(array) != checksums[name]:
                     raise ValueError(f"{name} does not match its checksum")
                 if finite and not _is_finite(array):
                     raise ValueError(f"{name} holds NaN or infinite numbers")
@@ -228,13 +225,14 @@ def raw_bytes(array: Array) -> memoryview:
 
 def crc32_of(array: Array, before: int = 0) -> int:
     """CRC-32 of the bytes of an array, in bounded memory also where they are on disk or apart."""
-    rows = max(1, _CHUNK // max(array[:1].nbytes, 1)) if array.ndim else 1
-    for first in range(0, len(array), rows) if array.ndim else ():
+    array = np.atleast_1d(array)
+    rows = max(1, _CHUNK // max(array[:1].nbytes, 1))
+    for first in range(0, len(array), rows):
         before = zlib.crc32(raw_bytes(array[first : first + rows]), before)
-    return before if array.ndim else zlib.crc32(raw_bytes(array), before)
+    return before
 
 
-def _array_checksum(array: Array) -> int:
+def _checksum(array: Array) -> int:
     """CRC-32 of an array with its dtype and shape."""
     return crc32_of(array, zlib.crc32(f"{_NAMES[array.dtype]}{list(array.shape)}".encode()))
 

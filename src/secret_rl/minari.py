@@ -3,17 +3,15 @@
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from secret_rl.atomic import new_folder
 from secret_rl.trajectories.building import pack
 from secret_rl.trajectories.nested import Array, map_arrays
-from secret_rl.trajectories.store import StoreWriter, check_target
+from secret_rl.trajectories.store import save_blocks
 from secret_rl.trajectories.types import Episode, Trajectories
 
 try:
@@ -68,12 +66,7 @@ def from_minari(dataset: Any, *, out: str | Path | None = None, overwrite: bool 
     blocks = _blocks(dataset, ours)
     if out is None:
         return Trajectories.concatenate(list(blocks)).with_meta(**meta)
-    check_target(Path(out), overwrite)
-    with new_folder(Path(out), overwrite=overwrite) as folder, closing(StoreWriter(folder)) as writer:
-        for block in blocks:
-            writer.append(block)
-        writer.complete(meta)
-    return Trajectories.load(out, verify=False)
+    return Trajectories.load(save_blocks(blocks, meta, out, overwrite=overwrite), verify=False)
 
 
 def _check_names(space: gym.Space[Any]) -> None:

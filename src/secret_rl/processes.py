@@ -16,22 +16,15 @@ from typing import Any
 _GRACE = 1.0  # seconds that a worker has to end when it is asked to
 
 
-def worker_pool(workers: int, begin: Callable[..., None] | None = None, *arguments: Any) -> "WorkerPool":
-    """A pool of fresh processes, each of which calls ``begin`` first, and none of which outlives this one.
-
-    They are not forked: a child would inherit locks held by threads of PyTorch and others.
-    """
-    return WorkerPool(workers, begin, arguments)
-
-
 class WorkerPool(ProcessPoolExecutor):
-    """Processes for the length of a ``with`` block.
+    """Fresh processes for the length of a ``with`` block: each calls ``begin`` first, and none outlives this one.
 
     When the block ends, calls that have not begun are dropped and those under way are waited for. When it ends with
-    an exception, the workers are ended at once, also those that hang or are stopped.
+    an exception, the workers are ended at once, also those that hang or are stopped. They are not forked: a child
+    would inherit locks held by threads of PyTorch and others.
     """
 
-    def __init__(self, workers: int, begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, workers: int, begin: Callable[..., None] | None = None, *arguments: Any) -> None:
         self._spawned = _Spawn()
         super().__init__(workers, self._spawned, _begin, (begin, arguments))
 

@@ -38,7 +38,7 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(online_secret, "SMALL_FIT", online_secret.SMALL_FIT | {"steps": 4, "units": 8})
     monkeypatch.setattr(online, "RESULTS", tmp_path)
     monkeypatch.setattr(online, "CURVES", tmp_path / "curves")
-    monkeypatch.setattr(online, "worker_pool", _InTurn)
+    monkeypatch.setattr(online, "WorkerPool", _InTurn)
     monkeypatch.setattr(online_runs, "TEST_EVERY", 60)
     env = Panel.env
     small = {"size": 3, "max_steps": 12}

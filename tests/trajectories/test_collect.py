@@ -26,18 +26,22 @@ from secret_rl.trajectories.rollouts import Selection
 ID = "secret_rl/Triggers-v0"
 
 
+def replay_episode(env, episode, observation, info):
+    """The recorded actions, played again after a reset, give the recorded episode."""
+    for t in range(len(episode)):
+        np.testing.assert_array_equal(observation, episode.observations[t])
+        assert episode.states is None or info["state"] == episode.states[t]
+        observation, reward, terminated, truncated, info = env.step(episode.actions[t])
+        assert reward == episode.rewards[t]
+        assert all(info[name] == rows[t] for name, rows in episode.annotations.items())
+    np.testing.assert_array_equal(observation, episode.final_observation)
+    assert (terminated, truncated) == (episode.terminated, episode.truncated)
+
+
 def replay(env, data):
-    """The recorded actions, played again from the recorded seeds, give the recorded episodes."""
+    """Resets with the recorded seeds give the recorded episodes."""
     for episode in data:
-        observation, info = env.reset(seed=int(episode.episode_annotations["seed"]))
-        for t in range(len(episode)):
-            np.testing.assert_array_equal(observation, episode.observations[t])
-            if episode.states is not None:
-                assert info["state"] == episode.states[t]
-            observation, reward, terminated, truncated, info = env.step(episode.actions[t])
-            assert reward == episode.rewards[t]
-        np.testing.assert_array_equal(observation, episode.final_observation)
-        assert (terminated, truncated) == (episode.terminated, episode.truncated)
+        replay_episode(env, episode, *env.reset(seed=int(episode.episode_annotations["seed"])))
 
 
 def biased(observation, rng):
@@ -225,19 +229,11 @@ def test_vector_episodes_are_those_of_the_single_env(mode):
     data = srl.collect(envs, 12, lambda o: np.full(3, 1), seed=4)
     for number, episode in enumerate(data):
         env = TriggersEnv(triggers=1, max_steps=9)
-        observation, info = env.reset(seed=first_vector_seed(4) + number % 3)
+        begun = env.reset(seed=first_vector_seed(4) + number % 3)
         for _ in range(number // 3):
-            observation, info = env.reset()
-        for t in range(len(episode)):
-            np.testing.assert_array_equal(observation, episode.observations[t])
-            assert info["state"] == episode.states[t]
-            observation, reward, terminated, truncated, info = env.step(1)
-            assert (reward, info["trigger_activated"]) == (
-                episode.rewards[t],
-                episode.annotations["trigger_activated"][t],
-            )
-        np.testing.assert_array_equal(observation, episode.final_observation)
-        assert (terminated, truncated) == (episode.terminated, episode.truncated)
+            begun = env.reset()
+        assert (episode.actions == 1).all() and "trigger_activated" in episode.annotations
+        replay_episode(env, episode, *begun)
 
 
 def test_annotations_are_chosen_declared_or_missed_by_name_and_episodes_can_be_cut():
@@ -300,9 +296,7 @@ def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop
         file.write(b"half-written rows after the last commit")
     with pytest.raises(srl.files.ResumeError, match="unfinished collection with another seed"):
         srl.collect(env, episodes, seed=9, success_share=0.01, out=out)
-    with pytest.raises(
-        srl.files.ResumeError, match="unfinished collection"
-    ):  # begins anew, not at the cost of another's
+    with pytest.raises(srl.files.ResumeError, match="unfinished collection"):  # which begins anew elsewhere
         srl.collect(gym.make_vec("CartPole-v1", 2), 3, out=out)
     resumed = srl.collect(env, episodes, seed=8, success_share=0.01, out=out)
     srl.collect(env, episodes, seed=8, success_share=0.01, out=tmp_path / "undisturbed")
@@ -349,22 +343,32 @@ def test_a_second_collection_to_the_same_path_is_refused_and_changes_nothing(tmp
 
 
 @pytest.mark.slow
-def test_collecting_to_disk_stays_within_bounded_memory(tmp_path):
+def test_collecting_to_disk_and_reading_batches_stay_within_bounded_memory(tmp_path):
     script = textwrap.dedent(
         """
         import resource, sys
         import secret_rl as srl
+        def most():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        def anonymous():
+            return int(open("/proc/self/status").read().split("RssAnon:")[1].split()[0])
         options = {"size": 12, "window": None}
         srl.collect("secret_rl/Triggers-v0", 300, env_options=options, out=sys.argv[1] + "/warm")
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = most()
         srl.collect("secret_rl/Triggers-v0", 8000, env_options=options, out=sys.argv[1] + "/large")
-        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+        print((most() - before) * 1024)
+        data = srl.Trajectories.load(sys.argv[1] + "/large", verify=True)
+        next(data.batches(16, seed=0))
+        before = anonymous()
+        seen = [anonymous() for number, _ in enumerate(data.batches(16, seed=0)) if number % 20 == 0]
+        print((max(seen) - before) * 1024)
         """
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
     size = sum(file.stat().st_size for file in (tmp_path / "large").iterdir())
+    collecting, reading = map(int, done.stdout.split())
     assert size > 250 << 20
-    assert int(done.stdout) < size / 4
+    assert collecting < size / 4 and reading < size / 8
 
 
 def test_sb3_models_collect_reproducibly():
@@ -380,24 +384,21 @@ def test_sb3_models_collect_reproducibly():
 
 
 def test_recorder_keeps_what_the_user_plays():
-    env = srl.Recorder(gym.make(ID, triggers=1, max_steps=6))
-    played = []
-    for seed in range(4):
-        env.reset(seed=seed)
-        over, actions = False, []
-        while not over:
-            actions.append(seed % 4)
-            _, _, terminated, truncated, _ = env.step(seed % 4)
-            over = terminated or truncated
-        played.append(actions)
+    env, plain = srl.Recorder(gym.make(ID, triggers=1, max_steps=6)), gym.make(ID, triggers=1, max_steps=6)
+    for action in range(4):
+        env.reset(seed=action)
+        while not any(env.step(action)[2:4]):
+            pass
     env.reset(seed=9)
     env.step(0)
     env.reset(seed=10)
     data = env.trajectories()
-    assert [len(actions) for actions in played] + [1] == data.lengths.tolist()
+    for action, episode in enumerate(data[:4]):
+        assert (episode.actions == action).all()
+        replay_episode(plain, episode, *plain.reset(seed=action))
+    assert len(data) == 5 and data.lengths[4] == 1
     assert not (data[4].terminated or data[4].truncated), "left in the middle"
-    assert data.states is not None
-    assert "trigger_activated" in data.annotations
+    assert data.states is not None and "trigger_activated" in data.annotations
     assert data.meta["env_options"] == {"triggers": 1, "max_steps": 6}
 
 

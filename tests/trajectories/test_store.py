@@ -5,15 +5,10 @@ import itertools
 import json
 import os
 import pathlib
-import signal
-import subprocess
-import sys
-import textwrap
-import time
+import timeit
 import tracemalloc
 import zlib
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,10 +16,10 @@ from hypothesis import strategies as st
 from tests.sealing import change_json
 
 import secret_rl as srl
-from secret_rl import atomic
 from secret_rl.files import NpyWriter
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import store
+from secret_rl.trajectories.nested import map_arrays
 
 ID = "secret_rl/Triggers-v0"
 
@@ -99,27 +94,21 @@ def test_truncated_and_corrupted_files_are_refused_by_name(saved, name):
         (lambda h: h.pop("arrays"), "KeyError: 'arrays'"),
         (lambda h: h.update(format="other"), "says format 'other'"),
         (lambda h: h.update(version=99), "format version 99, this library reads 1"),
-        (lambda h: h.update(episodes=51), "51 episodes, expected 2042 in 50"),
+        (lambda h: h.update(episodes=51), "it says 51 episodes, expected 50"),
         (lambda h: h["arrays"]["rewards"].update(file="../../etc/passwd"), "outside the folder: refused"),
         (lambda h: h["arrays"]["rewards"].update(dtype="|O"), "rewards.npy holds object: refused"),
         (lambda h: h["arrays"]["rewards"].update(dtype="<f8"), "bytes, expected"),
         (lambda h: h.update(observation_space={"type": "Nonsense"}), "unknown space type 'Nonsense'"),
     ],
 )
-def test_damaged_headers_are_refused(saved, change, message):
+def test_damaged_and_missing_headers_are_refused(saved, change, message):
     _, path = saved
     change_json(path / "header.json", change)
     with pytest.raises(srl.files.FileFormatError, match=message):
         srl.Trajectories.load(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", None])
-def test_unreadable_and_missing_headers_are_refused(saved, content):
-    (saved[1] / "header.json").unlink()
-    if content is not None:
-        (saved[1] / "header.json").write_bytes(content)
-    with pytest.raises(srl.files.FileFormatError, match=r"header\.json"):
-        srl.Trajectories.load(saved[1])
+    (path / "header.json").unlink()
+    with pytest.raises(srl.files.FileFormatError, match=r"it has no header\.json"):
+        srl.Trajectories.load(path)
 
 
 def test_nothing_is_overwritten_unless_asked(saved, tmp_path):
@@ -169,69 +158,9 @@ def test_opening_does_not_depend_on_the_size(tmp_path):
     srl.collect(ID, 40_000, out=tmp_path / "large")
 
     def best(path):
-        times = []
-        for _ in range(20):
-            start = time.perf_counter()
-            srl.Trajectories.load(path, verify=False)
-            times.append(time.perf_counter() - start)
-        return min(times)
+        return min(timeit.repeat(lambda: srl.Trajectories.load(path, verify=False), number=1, repeat=20))
 
     assert best(tmp_path / "large") < 3 * best(small)
-
-
-@pytest.mark.slow
-def test_reading_a_store_larger_than_the_memory_limit(tmp_path):
-    """Batches over the whole of a store while the process may not hold even half of it."""
-    path = tmp_path / "large"
-    srl.collect(ID, 4_000, env_options={"size": 12, "window": None}, out=path)
-    size = sum(file.stat().st_size for file in path.glob("*.npy"))
-    script = textwrap.dedent(
-        """
-        import sys
-        import secret_rl as srl
-        data = srl.Trajectories.load(sys.argv[1], verify=True)
-        next(data.batches(16, seed=0))
-        def anonymous():
-            status = open("/proc/self/status").read()
-            return int(status.split("RssAnon:")[1].split()[0]) * 1024
-        before, most = anonymous(), 0
-        for number, batch in enumerate(data.batches(16, seed=0)):
-            if number % 20 == 0:
-                most = max(most, anonymous() - before)
-        print(most)
-        """
-    )
-    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
-    assert size > 100 << 20
-    assert int(done.stdout) < size / 8
-
-
-@pytest.mark.parametrize("stop_signal", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_save_leaves_the_old_store(saved, stop_signal):
-    data, path = saved
-    script = textwrap.dedent(
-        """
-        import signal, sys, time
-        import secret_rl as srl
-        from secret_rl.files import NpyWriter
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs are started with it ignored
-        real = NpyWriter.append
-        def slow(self, rows):
-            real(self, rows)
-            print("writing", flush=True)
-            time.sleep(0.2)
-        NpyWriter.append = slow
-        srl.collect("secret_rl/Triggers-v0", 60, seed=9).save(sys.argv[1], overwrite=True)
-        """
-    )
-    child = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
-    assert child.stdout.readline() == "writing\n"
-    os.kill(child.pid, stop_signal)
-    child.communicate(timeout=60)
-    assert child.returncode != 0
-    assert srl.Trajectories.load(path).equals(data)
-    if stop_signal == signal.SIGINT:
-        assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("verify", [None, False, True])
@@ -247,16 +176,12 @@ def test_a_killed_save_leaves_the_old_store(saved, stop_signal):
     ],
 )
 def test_offsets_that_point_elsewhere_are_refused_although_they_match_their_checksum(saved, damage, verify):
-    change_array(saved[1], "offsets", damage)
-    with pytest.raises(srl.files.FileFormatError, match="offsets"):
-        srl.Trajectories.load(saved[1], verify=verify)
-
-
-def test_offsets_cannot_be_changed_under_loaded_trajectories(saved):
     data, path = saved
     loaded = srl.Trajectories.load(path)
-    change_array(path, "offsets", lambda o: o.__setitem__(1, 1 << 30))
-    assert loaded[[0, 1, 2]].equals(data[[0, 1, 2]])
+    change_array(path, "offsets", damage)
+    with pytest.raises(srl.files.FileFormatError, match="offsets"):
+        srl.Trajectories.load(path, verify=verify)
+    assert loaded[[0, 1, 2]].equals(data[[0, 1, 2]]), "what was loaded before does not change"
 
 
 def test_rewards_that_are_not_finite_are_refused(saved):
@@ -269,14 +194,6 @@ def test_rewards_that_are_not_finite_are_refused(saved):
         srl.Secret().fit(unverified)
 
 
-def test_one_flipped_bit_of_a_header_is_noticed(saved):
-    header = saved[1] / "header.json"
-    assert '"seed": 0' in header.read_text()
-    header.write_text(header.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(srl.files.FileFormatError, match="does not match its checksum"):
-        srl.Trajectories.load(saved[1])
-
-
 _keys = st.text("ab./%X x-1", min_size=1, max_size=4)
 
 
@@ -284,21 +201,15 @@ _keys = st.text("ab./%X x-1", min_size=1, max_size=4)
 @given(st.sets(_keys, min_size=1, max_size=5), st.sets(_keys, max_size=5), st.sets(_keys, max_size=3))
 def test_no_two_fields_share_a_file_whatever_they_are_called(tmp_path_factory, annotations, keys, inner):
     """x/y and x.y, x and X, the key "a/b" and b within a: all are kept apart."""
-    numbers, box = itertools.count(), gym.spaces.Box(-np.inf, np.inf, (), np.float64)
-    space = gym.spaces.Dict(dict.fromkeys({"top", *keys}, box))
+    numbers = itertools.count()
+    rows = map_arrays(lambda _: np.full(2, float(next(numbers))), dict.fromkeys({"top", *keys}))
     if inner:
-        space = gym.spaces.Dict({**space.spaces, "a": gym.spaces.Dict(dict.fromkeys(inner, box))})
-
-    def filled(of):
-        if isinstance(of, gym.spaces.Dict):
-            return {key: filled(part) for key, part in of.spaces.items()}
-        return np.full(2, float(next(numbers)))
-
+        rows["a"] = map_arrays(lambda _: np.full(2, float(next(numbers))), dict.fromkeys(inner))
     episode = {
-        "observations": filled(space), "actions": np.zeros(2, int), "rewards": np.ones(2),
+        "observations": rows, "actions": np.zeros(2, int), "rewards": np.ones(2),
         "annotations": {name: np.full(2, next(numbers)) for name in annotations},
     }  # fmt: skip
-    data = srl.Trajectories.from_episodes([episode], observation_space=space)
+    data = srl.Trajectories.from_episodes([episode])
     path = data.save(tmp_path_factory.mktemp("names") / "data")
     assert srl.Trajectories.load(path).equals(data)
     names = [file.name.casefold() for file in path.iterdir()]
@@ -330,23 +241,6 @@ def test_a_save_killed_at_each_of_its_renames_leaves_one_store_whole(saved, numb
     data[:3].save(path, overwrite=True)
     assert srl.Trajectories.load(path).equals(data[:3])
     assert [p.name for p in path.parent.iterdir()] == [path.name], "what the killed process left is gone"
-
-
-def test_a_store_is_found_while_another_process_replaces_it(saved):
-    """Between its two renames the store lies beside its path, and whoever replaces it is alive."""
-    data, path = saved
-    owner = subprocess.Popen(["sleep", "60"])
-    beside = path.with_name(f".{path.name}.replaced-{owner.pid}-0")
-    try:
-        path.rename(beside)
-        assert srl.Trajectories.load(path).equals(data)
-        atomic.sweep(path)
-        assert beside.is_dir(), "its owner lives: nobody else moves or removes it"
-    finally:
-        owner.kill()
-        owner.wait()
-    assert srl.Trajectories.load(path).equals(data)
-    assert path.is_dir(), "now its owner is gone, and it is back at its place"
 
 
 def test_a_store_that_is_replaced_while_it_is_read_is_read_again(saved, monkeypatch):

@@ -2,6 +2,7 @@
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.utils.env_checker import data_equivalence
 
 from secret_rl.trajectories.nested import map_arrays
 from secret_rl.views import CropView, DropView, MaskView
@@ -58,15 +59,6 @@ def row(nest, i):
     return map_arrays(lambda array: array[i], nest)
 
 
-def assert_same(mine, theirs, path="value"):
-    assert type(mine) is type(theirs), path
-    if isinstance(mine, dict):
-        assert mine.keys() == theirs.keys(), path
-        for key in mine:
-            assert_same(mine[key], theirs[key], f"{path}/{key}")
-    elif isinstance(mine, tuple) or (isinstance(mine, np.ndarray) and mine.dtype == object):
-        for i, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-            assert_same(a, b, f"{path}/{i}")
-    elif mine is not None:
-        assert np.asarray(mine).dtype == np.asarray(theirs).dtype, path
-        np.testing.assert_array_equal(mine, theirs, path)
+def assert_same(mine, theirs):
+    """The same types, keys, dtypes and numbers."""
+    assert data_equivalence(mine, theirs, exact=True)

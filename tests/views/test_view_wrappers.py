@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tests.views.cases import CASES, IMAGE, IMAGE_VIEWS, ROOM, Room, assert_same, blind, row
 
 import secret_rl as srl
-from secret_rl.trajectories.nested import named_arrays
+from secret_rl.trajectories.nested import arrays_of
 from secret_rl.views import (
     CenteredView,
     CropView,
@@ -54,12 +54,6 @@ def test_a_wide_window_through_a_view_is_the_narrow_window(wide, view, narrow, s
         assert ours.equals(theirs)
 
 
-def test_views_follow_one_another():
-    whole = srl.collect(ID, 5, env_options={"window": None})
-    crops = srl.collect(ID, 5, env_options={"window": 3})
-    assert apply_view(whole, CenteredView(7), CropView(3)).equals(crops)
-
-
 @pytest.mark.parametrize(("space", "views"), CASES)
 def test_wrapping_then_collecting_is_collecting_then_transforming(space, views):
     env = ViewObservation(Room(space), views)
@@ -98,9 +92,10 @@ def test_wrap_then_vectorise_is_vectorise_then_wrap(space, views, mode):
     assert ended > 3
 
 
-def test_meta_holds_all_views_in_order():
+def test_views_follow_one_another_and_meta_holds_them_in_order():
+    whole, data, crops = (srl.collect(ID, 5, env_options={"window": window}) for window in (None, 7, 3))
+    assert apply_view(whole, CenteredView(7), CropView(3)).equals(crops)
     first, second = CropView(5), MaskView(((2, 3), (2, 3)), value=(1, 0, 1))
-    data = srl.collect(ID, 5, env_options={"window": 7})
     seen = apply_view(apply_view(data, first), second)
     assert seen.meta == apply_view(data, first, second).meta
     assert [view_from_json(one) for one in seen.meta["views"]] == [first, second]
@@ -111,7 +106,7 @@ def test_meta_holds_all_views_in_order():
 def test_mapped_trajectories_are_transformed_and_stay_as_they_were(tmp_path, space, views):
     plain = srl.collect(Room(space), 12, blind, seed=5)
     mapped = srl.Trajectories.load(plain.save(tmp_path / "plain"))
-    assert not any(array.flags.writeable for _, array in named_arrays("", mapped.observations))
+    assert not any(array.flags.writeable for array in arrays_of(mapped.observations))
     seen = apply_view(mapped, *views)
     assert seen.equals(apply_view(plain, *views))
     parts = [apply_view(batch, *views) for batch in mapped.batches(5)]

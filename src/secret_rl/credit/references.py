@@ -19,6 +19,7 @@ from secret_rl.credit.base import (
     write_model,
 )
 from secret_rl.credit.report import FitReport, RewardClasses, Verdict
+from secret_rl.trajectories.nested import arrays_of
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
@@ -141,7 +142,7 @@ class Uniform(_Reference):
         """(steps,) one over the mean number of steps up to a reward."""
         if self.report is None:
             raise NotFittedError("how many steps share a reward is not known yet: call fit")
-        return np.full(len(_leaves(actions)[0]), float(self._arrays["share"][0]))
+        return np.full(len(arrays_of(actions)[0]), float(self._arrays["share"][0]))
 
 
 @register_method("oracle")
@@ -184,15 +185,9 @@ class Oracle(_Reference):
 def _pairs(observations: Any, actions: Any) -> NDArray[np.uint8]:
     """(steps, bytes) a digest of each (observation, action) pair."""
     columns = []
-    for array in (*_leaves(observations), *_leaves(actions)):
+    for array in (*arrays_of(observations), *arrays_of(actions)):
         rows = np.asarray(array)
         rows = rows.astype(np.float64 if rows.dtype.kind == "f" else np.int64) if rows.dtype != np.uint8 else rows
         columns.append(np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8))
     joined = np.concatenate(columns, axis=1)
     return np.array([list(blake2b(bytes(row), digest_size=_DIGEST).digest()) for row in joined], np.uint8)
-
-
-def _leaves(nest: Any) -> list[NDArray[Any]]:
-    from secret_rl.trajectories.nested import named_arrays
-
-    return [array for _, array in named_arrays("", nest)]

@@ -15,10 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secret_rl.encoders import Flat, arrays_of, as_tensor, map_nest, observation_encoder, standardise
+from secret_rl.encoders import Flat, as_tensor, observation_encoder, standardise
 from secret_rl.files import FileFormat, finite_number, whole_number
 from secret_rl.progress import Tick
 from secret_rl.shaping.learned import Features, LearnedPotential, LearningReport
+from secret_rl.trajectories.nested import arrays_of, map_arrays
 from secret_rl.trajectories.spaces import BUDGET, from_json, to_json
 
 _FILTERS = (16, 32, 32)
@@ -69,7 +70,7 @@ class PotentialNetwork(nn.Module):
 
 
 def _tensors(rows: Any, chosen: NDArray[np.int64] | slice = slice(None)) -> Any:
-    return map_nest(lambda array: as_tensor(np.asarray(array)[chosen]), rows)
+    return map_arrays(lambda array: as_tensor(np.asarray(array)[chosen]), rows)
 
 
 def regress(

@@ -1,8 +1,5 @@
 """What happened: collecting, keeping and reading trajectories."""
 
-from secret_rl.trajectories.building import Recorder
-from secret_rl.trajectories.collect import collect
-from secret_rl.trajectories.rollouts import TooFewSuccessesError
-from secret_rl.trajectories.types import Episode, Summary, Trajectories
+import lazy_loader
 
-__all__ = ["Episode", "Recorder", "Summary", "TooFewSuccessesError", "Trajectories", "collect"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

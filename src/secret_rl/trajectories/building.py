@@ -1,23 +1,15 @@
 """Episodes put together step by step, and packed end to end."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import create_empty_array
 
 from secret_rl.trajectories import spaces
-from secret_rl.trajectories.nested import (
-    Array,
-    Nest,
-    leaf_spaces,
-    map_arrays,
-    map_paths,
-    named_arrays,
-    row_count,
-    stack,
-)
-from secret_rl.trajectories.types import Episode, Trajectories, offsets_of
+from secret_rl.trajectories.nested import Array, Nest, map_arrays, map_paths, named_arrays, row_count, stack
+from secret_rl.trajectories.types import Columns, Episode, Trajectories, join_columns, offsets_of
 
 
 class EpisodeBuilder:
@@ -56,10 +48,7 @@ class EpisodeBuilder:
             self._states.append(_owned(info["state"]))
         for name, values in self._annotations.items():
             if name not in info:
-                raise ValueError(
-                    f'info["{name}"] is missing at step {len(self)}, but it is one of the annotations to keep: '
-                    f"info has {sorted(info)}"
-                )
+                raise ValueError(f'info["{name}"] is missing at step {len(self)}: there are {sorted(info)}')
             values.append(_owned(info[name]))
 
     def finish(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> dict[str, Any]:
@@ -148,27 +137,23 @@ def pack(
     if not len(episodes):
         if observation_space is None or action_space is None:
             raise ValueError("no episodes: give at least one, or the spaces of an empty set")
-        steps = dict(named_arrays("observations", _no_rows(observation_space)))
-        steps.update(named_arrays("actions", _no_rows(action_space)))
-        steps |= {"rewards": np.zeros(0), "terminated": np.zeros(0, bool), "truncated": np.zeros(0, bool)}
+        steps = {"rewards": np.zeros(0), "terminated": np.zeros(0, bool), "truncated": np.zeros(0, bool)}
+        for name, space in (("observations", observation_space), ("actions", action_space)):
+            steps.update(named_arrays(name, create_empty_array(space, 0)))
         return Trajectories.from_columns(steps, {}, offsets_of([]), observation_space, action_space, meta)
     given = [vars(episode) if isinstance(episode, Episode) else episode for episode in episodes]
-    rows = [_episode_columns(number, episode) for number, episode in enumerate(given)]
-    for number, columns in enumerate(rows):
-        different = {name for i in range(2) for name in columns[i].keys() ^ rows[0][i].keys()}
-        if different:
-            raise ValueError(f"episode {number} and episode 0 hold different fields: {sorted(different)}")
-    steps, finals = ({name: _join(name, [columns[i][name] for columns in rows]) for name in rows[0][i]} for i in (0, 1))
+    parts = [_episode_columns(number, episode) for number, episode in enumerate(given)]
+    steps, finals = join_columns("episode", parts)
     # The space of a field that came without one: the nesting of the first episode, with the joined arrays in it.
     observation_space, action_space = (
         space or spaces.infer(map_paths(lambda path, _: steps[path], name, _arrays(given[0][name])))
         for name, space in (("observations", observation_space), ("actions", action_space))
     )
-    offsets = offsets_of([len(columns[0]["rewards"]) for columns in rows])
+    offsets = offsets_of([len(part["rewards"]) for part, _ in parts])
     return Trajectories.from_columns(steps, finals, offsets, observation_space, action_space, meta)
 
 
-def _episode_columns(number: int, episode: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array]]:
+def _episode_columns(number: int, episode: Mapping[str, Any]) -> Columns:
     """One episode's arrays by column name: those with a row per step, and the single rows at its end."""
     for name in ("observations", "actions", "rewards"):
         if episode.get(name) is None:
@@ -192,9 +177,9 @@ def _episode_columns(number: int, episode: Mapping[str, Any]) -> tuple[dict[str,
                 f"or {length + 1} with the final one"
             )
         if extra:
-            finals.update(named_arrays(f"{final_name}s", map_arrays(lambda a: a[-1:], nest)))
-            nest = map_arrays(lambda a: a[:-1], nest)
-        elif final is not None:
+            final = map_arrays(lambda rows: rows[-1], nest)
+            nest = map_arrays(lambda rows: rows[:-1], nest)
+        if final is not None:
             last = map_arrays(lambda rows, last: np.asarray(last, rows.dtype)[None], nest, final)
             finals.update(named_arrays(f"{final_name}s", last))
         steps.update(named_arrays(name, nest))
@@ -221,20 +206,6 @@ def _arrays(value: Any) -> Nest:
     return np.asarray(value)
 
 
-def _join(name: str, parts: list[Array]) -> Array:
-    for number, part in enumerate(parts):
-        if part.shape[1:] != parts[0].shape[1:]:
-            shapes = f"{parts[0].shape[1:]} in episode 0 and {part.shape[1:]} in {number}"
-            raise ValueError(f"{name} has rows of shape {shapes}")
-    return np.concatenate(parts)
-
-
-def _no_rows(space: gym.Space[Any]) -> Nest:
-    return cast(Nest, map_arrays(lambda leaf: np.zeros((0, *(leaf.shape or ())), leaf.dtype), leaf_spaces(space)))
-
-
 def _owned(value: Any) -> Any:
     """A copy that the environment cannot write into later."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
     return map_arrays(lambda part: part.copy() if isinstance(part, np.ndarray) else part, value)

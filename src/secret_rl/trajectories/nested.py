@@ -1,9 +1,10 @@
 """Nests: an array, or a dict or tuple of nests, as ``Dict`` and ``Tuple`` observations are kept.
 
 Every array of a nest has the same number of rows. A space is a nest of its leaf spaces, see ``leaf_spaces``.
+Gymnasium is not needed here: credit runs where only PyTorch and NumPy are.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -34,11 +35,18 @@ def map_paths(function: Callable[[str, Any], Any], path: str, nest: Any) -> Any:
     return function(path, nest)
 
 
-def named_arrays(name: str, nest: Any) -> Iterator[tuple[str, Any]]:
+def named_arrays(name: str, nest: Any) -> list[tuple[str, Any]]:
     """The arrays of a nest with their paths."""
     found: list[tuple[str, Any]] = []
     map_paths(lambda path, array: found.append((path, array)), name, nest)
-    return iter(found)
+    return found
+
+
+def arrays_of(nest: Any) -> list[Any]:
+    """The arrays of a nest."""
+    found: list[Any] = []
+    map_arrays(found.append, nest)
+    return found
 
 
 def leaf_spaces(space: "gym.Space[Any]") -> Any:
@@ -66,7 +74,7 @@ def stack(space: "gym.Space[Any]", elements: list[Any]) -> Nest:
 
 def row_count(nest: Nest) -> int:
     """The number of rows, that of the first array."""
-    return len(next(named_arrays("", nest))[1])
+    return len(arrays_of(nest)[0])
 
 
 def rows_differ(nest: Any, other: Any) -> NDArray[np.bool_]:
@@ -78,7 +86,7 @@ def rows_differ(nest: Any, other: Any) -> NDArray[np.bool_]:
             unequal &= ~(np.isnan(one) & np.isnan(two))
         return np.asarray(unequal.reshape(len(one), -1).any(1))
 
-    return np.asarray(np.logical_or.reduce([rows for _, rows in named_arrays("", map_arrays(compare, nest, other))]))
+    return np.asarray(np.logical_or.reduce(arrays_of(map_arrays(compare, nest, other))))
 
 
 def _subpath(name: str, key: object) -> str:

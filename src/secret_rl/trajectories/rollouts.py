@@ -22,10 +22,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from secret_rl.processes import WorkerPool, worker_pool
+from secret_rl.processes import WorkerPool
 from secret_rl.seeding import episode_seeds, first_vector_seed, policy_seed
 from secret_rl.trajectories.building import EpisodeBuilder, pack
-from secret_rl.trajectories.nested import map_arrays, named_arrays
+from secret_rl.trajectories.nested import arrays_of, map_arrays
 from secret_rl.trajectories.types import Trajectories
 
 Blocks = Generator[Trajectories, None, None]
@@ -61,10 +61,7 @@ class Selection:
         if self.episodes < 1:
             raise ValueError(f"episodes must be at least 1, got {self.episodes}")
         if self.success_share is not None and not 0 < self.success_share <= 1:
-            raise ValueError(
-                f"success_share must lie in (0, 1], got {self.success_share}: it is the share of the episodes kept "
-                "that hold a positive reward; None keeps every episode"
-            )
+            raise ValueError(f"success_share must lie in (0, 1], got {self.success_share}: None keeps every episode")
 
     @property
     def complete(self) -> bool:
@@ -81,11 +78,10 @@ class Selection:
         self.successes += int(np.count_nonzero(successful[chosen]))
         self.drawn += int(chosen[-1]) + 1 if self.complete else len(successful)
         if self.max_draws is not None and self.drawn >= self.max_draws and not self.complete:
-            raise TooFewSuccessesError(
-                f"{self.drawn:,} episodes were rolled out and {self.successes:,} of those kept hold a positive "
-                f"reward, too few for {self.episodes:,} episodes with success_share={self.success_share}: lower the "
-                "share, collect with a policy that succeeds more often, or raise max_draws"
-            )
+            found = f"{self.drawn:,} episodes were drawn and {self.successes:,} of those kept hold a positive reward"
+            wanted = f"{self.episodes:,} episodes with success_share={self.success_share}"
+            remedy = "lower the share, collect with a policy that succeeds more often, or raise max_draws"
+            raise TooFewSuccessesError(f"{found}, too few for {wanted}: {remedy}")
         return chosen
 
     def _with_share(self, successful: NDArray[np.bool_], share: float) -> NDArray[np.int64]:
@@ -114,13 +110,11 @@ class Policy:
     def __init__(self, policy: Any, env: Any) -> None:
         if _class_of(policy) is not None:
             policy = policy(env)
+        expected = 'policy must be "random", a callable or an object with predict(observation)'
         if isinstance(policy, str) and policy != "random":
-            raise ValueError(f'policy must be "random", a callable or a Stable-Baselines3 model, got {policy!r}')
+            raise ValueError(f"{expected}, got {policy!r}")
         if not (isinstance(policy, str) or hasattr(policy, "predict") or callable(policy)):
-            raise TypeError(
-                'policy must be "random", a callable or an object with predict(observation), got '
-                f"{type(policy).__name__}"
-            )
+            raise TypeError(f"{expected}, got {type(policy).__name__}")
         self._policy, self._space = policy, env.action_space
         self._random, self._predicts = isinstance(policy, str), hasattr(policy, "predict")
         self._takes_rng = callable(policy) and _positional_parameters(policy) >= 2
@@ -244,15 +238,9 @@ class _Roller:
 
 
 def env_blocks(
-    env: gym.Env[Any, Any],
-    make_env: Callable[[], gym.Env[Any, Any]] | None,
-    policy: Any,
-    seed: int,
-    workers: int,
-    annotations: tuple[str, ...],
-    max_episode_steps: int | None,
-    selection: Selection,
-) -> Blocks:
+    env: gym.Env[Any, Any], make_env: Callable[[], gym.Env[Any, Any]] | None, policy: Any, seed: int, workers: int,
+    annotations: tuple[str, ...], max_episode_steps: int | None, selection: Selection,
+) -> Blocks:  # fmt: skip
     """Any Gymnasium environment, one reset with its own seed per episode, in one or several processes."""
     roller = _Roller(env, policy, annotations, max_episode_steps)
     if selection.complete:  # an interrupted collection that lacked its last touch only
@@ -261,9 +249,7 @@ def env_blocks(
     try:
         with _worker_pool(workers, recipe) if workers > 1 else nullcontext() as pool:
             for episodes in _rolled(roller, pool, seed, workers, selection):
-                kept = selection.choose(_successes(episodes))
-                if len(kept):
-                    yield pack([episodes[i] for i in kept], env.observation_space, env.action_space, {})
+                yield from _kept(selection, episodes, env.observation_space, env.action_space)
                 if selection.complete:
                     return
     except BrokenProcessPool as broken:
@@ -286,24 +272,21 @@ def _rolled(
             under_way.append(pool.submit(_roll_in_worker, seeds).result if pool else partial(roller, seeds))
             drawn += len(seeds)
         episodes = under_way.popleft()()
-        size = sum(array.nbytes for episode in episodes for _, array in named_arrays("", episode["observations"]))
+        size = sum(array.nbytes for episode in episodes for array in arrays_of(episode["observations"]))
         count = int(np.clip(_BLOCK_BYTES * len(episodes) // max(size, 1), 1, _EPISODES_PER_TASK))
         yield episodes
 
 
 def _worker_pool(workers: int, recipe: tuple[Any, ...]) -> WorkerPool:
     if recipe[0] is None:
-        raise ValueError(
-            f"workers={workers} needs an environment that can be made again in each of them: "
-            "give an id, a function that makes it, or an env from gymnasium.make"
-        )
+        remedy = "give an id, a function that makes it, or an env from gymnasium.make"
+        raise ValueError(f"workers={workers} needs an environment that can be made again in each of them: {remedy}")
     try:
         pickled = cloudpickle.dumps(recipe)
     except Exception as refused:
-        raise ValueError(
-            f"the environment or policy cannot be sent to {workers} workers ({refused}): use workers=1"
-        ) from refused
-    return worker_pool(workers, _start_worker, pickled)
+        message = f"the environment or policy cannot be sent to {workers} workers ({refused}): use workers=1"
+        raise ValueError(message) from refused
+    return WorkerPool(workers, _start_worker, pickled)
 
 
 _worker_roller: _Roller | None = None
@@ -336,10 +319,7 @@ def vector_blocks(
         while waiting[following]:
             ready.append(waiting[following].popleft())
             following = (following + 1) % envs.num_envs
-        if ready:
-            kept = selection.choose(_successes(ready))
-            if len(kept):
-                yield pack([ready[k] for k in kept], envs.single_observation_space, envs.single_action_space, {})
+        yield from _kept(selection, ready, envs.single_observation_space, envs.single_action_space)
         if selection.complete:
             return
 
@@ -378,8 +358,10 @@ def _play_vector(
                 current[i] = begun(i)
 
 
-def _successes(episodes: list[dict[str, Any]]) -> NDArray[np.bool_]:
-    return np.array([bool((episode["rewards"] > 0).any()) for episode in episodes], np.bool_)
+def _kept(selection: Selection, episodes: list[dict[str, Any]], observation_space: Any, action_space: Any) -> Blocks:
+    chosen = selection.choose(np.array([(episode["rewards"] > 0).any() for episode in episodes], np.bool_))
+    if len(chosen):
+        yield pack([episodes[i] for i in chosen], observation_space, action_space, {})
 
 
 def _row(nest: Any, i: int) -> Any:

@@ -33,10 +33,8 @@ def to_json(space: gym.Space[Any]) -> dict[str, Any]:
         return {"type": "Dict", "spaces": [[key, to_json(part)] for key, part in space.spaces.items()]}
     if isinstance(space, spaces.Tuple):
         return {"type": "Tuple", "spaces": [to_json(part) for part in space.spaces]}
-    raise TypeError(
-        f"{space} is not supported: expected Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of "
-        "those; wrap the environment so that it observes arrays of one fixed shape"
-    )
+    known = "Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of those"
+    raise TypeError(f"{space} is not supported: expected {known}; wrap the environment so that it observes arrays")
 
 
 def from_json(data: Mapping[str, Any], budget: int = BUDGET) -> gym.Space[Any]:
@@ -194,11 +192,9 @@ def check_offsets(offsets: Array, steps: int) -> None:
         raise ValueError("offsets must be a 1-D integer array that begins with 0 and ends with the number of steps")
     if offsets[-1] != steps:
         raise ValueError(f"offsets end with {offsets[-1]}, expected {steps}, the number of steps")
-    lengths = np.diff(offsets)
-    if len(lengths) and lengths.min() < 1:
-        raise ValueError(
-            f"episode {int(np.argmax(lengths < 1))} is empty: every episode needs at least one step; leave it out"
-        )
+    empty = np.flatnonzero(np.diff(offsets) < 1)
+    if len(empty):
+        raise ValueError(f"episode {empty[0]} is empty: every episode needs at least one step; leave it out")
 
 
 def check_rewards(rewards: Array, offsets: Array) -> None:
@@ -209,10 +205,8 @@ def check_rewards(rewards: Array, offsets: Array) -> None:
         bad = np.flatnonzero(~np.isfinite(part))
         if len(bad):
             row = first + int(bad[0])
-            raise ValueError(
-                f"rewards[{_where(row, offsets)}] is {rewards[row]}: expected a finite number; "
-                "drop the episode or repair the reward"
-            )
+            found = f"rewards[{_where(row, offsets)}] is {rewards[row]}"
+            raise ValueError(f"{found}: expected a finite number; drop the episode or repair the reward")
 
 
 def _check_rows(path: str, rows: Array, space: gym.Space[Any], offsets: Array | None) -> None:

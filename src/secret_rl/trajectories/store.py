@@ -8,7 +8,7 @@ depend on the number of steps.
 import shutil
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,22 @@ _LONGEST_NAME = 120  # letters of a file's name that come from its column
 
 def save(data: Trajectories, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write trajectories; ``path`` appears complete or not at all."""
-    path = Path(path)
-    check_target(path, overwrite)
     size = sum(array.nbytes for array in data.columns()[0].values())
     episodes = max(1, _BYTES_AT_A_TIME * len(data) // max(size, 1))
+    blocks = (data[first : first + episodes] for first in range(0, max(len(data), 1), episodes))
+    return save_blocks(blocks, data.meta, path, overwrite=overwrite)
+
+
+def save_blocks(
+    blocks: Iterable[Trajectories], meta: Mapping[str, Any], path: str | Path, *, overwrite: bool = False
+) -> Path:
+    """Write trajectories that come in parts; ``path`` appears complete or not at all."""
+    path = Path(path)
+    check_target(path, overwrite)
     with new_folder(path, overwrite=overwrite) as folder, closing(StoreWriter(folder)) as writer:
-        for first in range(0, max(len(data), 1), episodes):
-            writer.append(data[first : first + episodes])
-        writer.complete(data.meta)
+        for block in blocks:
+            writer.append(block)
+        writer.complete(meta)
     return path
 
 
@@ -101,19 +109,6 @@ class StoreWriter:
         counts = {"episodes": self.episodes, "steps": self._files["rewards"].rows}
         FORMAT.write_json(self.folder / HEADER, {**self._spaces, **counts, "meta": dict(meta), "arrays": self._entries})
 
-    def flush(self) -> dict[str, Any]:
-        """Make what was written so far survive a power cut; returns what ``resume`` needs."""
-        for file in self._files.values():
-            file.flush()
-        return {"spaces": self._spaces, "files": self._entries}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on after the last ``flush``: what was written since is cut off."""
-        self._spaces = state["spaces"]
-        for name, entry in state["files"].items():
-            self._per[name] = entry["per"]
-            self._files[name] = NpyWriter.resume(self.folder, entry)
-
     def close(self) -> None:
         """Close the files as they are."""
         for file in self._files.values():
@@ -135,7 +130,7 @@ class StoreWriter:
         return next(found for found in names if found.casefold() not in taken)
 
 
-class ResumableStore:
+class ResumableStore(StoreWriter):
     """A store that is filled over time in ``PATH.partial``; interrupted, it can be resumed at its last ``commit``.
 
     Only one process writes to a path at a time. ``progress`` is what was committed, empty if there is nothing to
@@ -143,15 +138,15 @@ class ResumableStore:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.folder = path, path.with_name(f"{path.name}.partial")
+        super().__init__(path.with_name(f"{path.name}.partial"))
+        self.path = path
         self._lock = path_lock(path)
-        self._writer = StoreWriter(self.folder)
         self._state: dict[str, Any] = {}
         self._resumed = False
         self._committed = time.monotonic()
-        self.complete = _is_unconfirmed(path)
+        self.placed = _is_unconfirmed(path)
         """Whether the store is at its path already, and only its progress file has to be removed."""
-        progress = (path if self.complete else self.folder) / PROGRESS
+        progress = (path if self.placed else self.folder) / PROGRESS
         try:
             if progress.is_file():
                 with _UNFINISHED.reading(progress):
@@ -166,11 +161,6 @@ class ResumableStore:
         """What was given to the last ``commit``."""
         return dict(self._state.get("progress", {}))
 
-    @property
-    def episodes(self) -> int:
-        """Episodes written so far."""
-        return self._writer.episodes
-
     def reading(self) -> AbstractContextManager[None]:
         """Whatever the progress leads to in the block becomes a ``FileFormatError``."""
         return _UNFINISHED.reading(self.folder / PROGRESS)
@@ -183,17 +173,19 @@ class ResumableStore:
         self._state = {}
 
     def resume(self) -> None:
-        """Go on where an interrupted collection stopped, once what it wrote is checked."""
+        """Go on after the last ``commit``, once what was written is checked; what was written since is cut off."""
         with self.reading():
-            header = {**self._state["spaces"], "arrays": self._state["files"], "meta": {}}
-            _open_folder(self.folder, header, partial=True)
-            self._writer.resume(self._state)
+            self._spaces, entries = self._state["spaces"], self._state["files"]
+            _open_folder(self.folder, {**self._spaces, "arrays": entries, "meta": {}}, partial=True)
+            for name, entry in entries.items():
+                self._per[name] = entry["per"]
+                self._files[name] = NpyWriter.resume(self.folder, entry)
         self._resumed = True
 
     def append(self, data: Trajectories) -> None:
         """Add episodes."""
         with self.reading() if self._resumed else nullcontext():
-            self._writer.append(data)
+            super().append(data)
 
     def due(self) -> bool:
         """Whether the last commit was long enough ago for another."""
@@ -201,14 +193,16 @@ class ResumableStore:
 
     def commit(self, **progress: Any) -> None:
         """Make what was written so far survive a kill; ``progress`` is kept with it."""
-        self._state = {**self._writer.flush(), "progress": progress}
+        for file in self._files.values():
+            file.flush()
+        self._state = {"spaces": self._spaces, "files": self._entries, "progress": progress}
         _UNFINISHED.write_json(self.folder / PROGRESS, self._state)
         self._committed = time.monotonic()
 
     def finish(self, meta: Mapping[str, Any], progress: Mapping[str, Any], overwrite: bool = False) -> None:
         """Complete the store and give it its name; ``progress`` as for ``commit``."""
         self.commit(**progress)
-        self._writer.complete(meta)
+        self.complete(meta)
         check_target(self.path, overwrite)
         put_folder(self.folder, self.path, overwrite=overwrite)
         self.confirm()
@@ -221,7 +215,7 @@ class ResumableStore:
 
     def stop(self) -> None:
         """Let go of it, after an error for one: what was committed stays, anything else is removed."""
-        self._writer.close()
+        self.close()
         if not self._state and self.folder.is_dir():
             shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.release()
@@ -275,12 +269,9 @@ def _open_folder(
         raise ValueError(f"its meta is {type(header['meta']).__name__}, expected names and values")
     arrays = {name: map_npy(path, entry, growing=partial) for name, entry in entries.items()}
     rows = {"steps": len(arrays["rewards"]), "episodes": len(arrays["offsets"]) - 1, "offsets": len(arrays["offsets"])}
-    found = {kind: header.get(kind, rows[kind] if partial else None) for kind in ("steps", "episodes")}
-    if any(found[kind] != rows[kind] for kind in found):
-        raise ValueError(
-            f"it says {found['steps']} steps in {found['episodes']} episodes, expected {rows['steps']} in "
-            f"{rows['episodes']}"
-        )
+    for kind in ("steps", "episodes") if not partial else ():
+        if header[kind] != rows[kind]:
+            raise ValueError(f"it says {header[kind]} {kind}, expected {rows[kind]}")
     for name, entry in entries.items():
         if len(arrays[name]) != rows[entry["per"]]:
             raise ValueError(f"it says {len(arrays[name])} rows of {name}, expected {rows[entry['per']]}")

@@ -17,6 +17,9 @@ from secret_rl.files import crc32_of
 from secret_rl.trajectories.nested import Array, Nest, gather, map_arrays, named_arrays
 from secret_rl.trajectories.spaces import check_columns, check_rewards
 
+Columns = tuple[dict[str, Array], dict[str, Array]]
+"""Arrays by name: those with a row per step, and those with a row per episode."""
+
 
 @dataclass(frozen=True, eq=False)
 class Episode:
@@ -123,22 +126,15 @@ class Trajectories:
         """The episodes of all parts in order."""
         if not parts:
             raise ValueError("nothing to concatenate: give at least one Trajectories")
-        if len(parts) == 1:
-            return parts[0]
-        first = parts[0]
-        all_columns = [part.columns() for part in parts]
-        for number, (part, columns) in enumerate(zip(parts, all_columns, strict=True)):
+        first, *others = parts
+        if not others:
+            return first
+        for number, part in enumerate(others, 1):
             for kind in ("observation_space", "action_space"):
                 mine, theirs = getattr(part, kind), getattr(first, kind)
                 if mine != theirs:
                     raise ValueError(f"part {number} has {kind} {mine}, part 0 has {theirs}")
-            different = {name for i in range(2) for name in columns[i].keys() ^ all_columns[0][i].keys()}
-            if different:
-                raise ValueError(f"part {number} and part 0 hold different fields: {sorted(different)}")
-        steps, episodes = (
-            {name: np.concatenate([columns[i][name] for columns in all_columns]) for name in all_columns[0][i]}
-            for i in range(2)
-        )
+        steps, episodes = join_columns("part", [part.columns() for part in parts])
         same_origin = all(part.meta == first.meta for part in parts)
         meta = first.meta if same_origin else {"parts": [dict(part.meta) for part in parts]}
         return first._with_columns(steps, episodes, offsets_of(np.concatenate([p.lengths for p in parts])), meta)
@@ -161,9 +157,7 @@ class Trajectories:
         """An episode, or the trajectories of a slice, a boolean mask or a list of episode numbers."""
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
-            if step == 1:
-                return self._slice(start, max(start, stop))
-            return self._take(np.arange(start, stop, step))
+            return self._slice(start, max(start, stop)) if step == 1 else self._take(np.arange(start, stop, step))
         if np.ndim(key) == 0:
             return self._episode(int(key))
         chosen = np.asarray(key)
@@ -188,15 +182,11 @@ class Trajectories:
     @property
     def returns(self) -> NDArray[np.float64]:
         """(episodes,) undiscounted sums of rewards."""
-        if not len(self):
-            return np.zeros(0)
         return np.add.reduceat(self.rewards, self.offsets[:-1], dtype=np.float64)
 
     @property
     def successful(self) -> NDArray[np.bool_]:
         """(episodes,) whether each holds a positive reward."""
-        if not len(self):
-            return np.zeros(0, np.bool_)
         return np.logical_or.reduceat(np.asarray(self.rewards) > 0, self.offsets[:-1])
 
     def split_indices(self, fraction: float = 0.1, *, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -228,17 +218,13 @@ class Trajectories:
 
     def equals(self, other: "Trajectories") -> bool:
         """Whether every array (dtype included), space and offset is the same."""
-
-        def same(mine: Mapping[str, Array], theirs: Mapping[str, Array]) -> bool:
-            return mine.keys() == theirs.keys() and all(
-                mine[name].dtype == theirs[name].dtype and np.array_equal(mine[name], theirs[name]) for name in mine
-            )
-
+        mine, theirs = ({**steps, **episodes} for steps, episodes in (self.columns(), other.columns()))
         return (
             self.observation_space == other.observation_space
             and self.action_space == other.action_space
             and np.array_equal(self.lengths, other.lengths)
-            and all(same(*pair) for pair in zip(self.columns(), other.columns(), strict=True))
+            and mine.keys() == theirs.keys()
+            and all(mine[n].dtype == theirs[n].dtype and np.array_equal(mine[n], theirs[n]) for n in mine)
         )
 
     def with_meta(self, **entries: Any) -> Self:
@@ -262,24 +248,19 @@ class Trajectories:
         """A digest of every array, the same in memory and on disk; of a whole store it is known without reading it."""
         steps, episodes = self.columns()
         columns = {**steps, **episodes, "offsets": self.offsets - self.offsets[0]}
-        return fingerprint_of(
-            {name: (array.dtype.str, list(array.shape), crc32_of(array)) for name, array in columns.items()}
-        )
+        return fingerprint_of({n: (rows.dtype.str, list(rows.shape), crc32_of(rows)) for n, rows in columns.items()})
 
-    def columns(self) -> tuple[dict[str, Array], dict[str, Array]]:
+    def columns(self) -> Columns:
         """Every array by name: those with a row per step, and those with a row per episode."""
-        steps = dict(named_arrays("observations", self.observations))
-        steps.update(named_arrays("actions", self.actions))
-        steps.update(rewards=self.rewards, terminated=self.terminated, truncated=self.truncated)
-        if self.states is not None:
-            steps["states"] = self.states
-        steps.update((f"annotations/{name}", array) for name, array in self.annotations.items())
-        episodes: dict[str, Array] = {}
-        if self.final_observations is not None:
-            episodes.update(named_arrays("final_observations", self.final_observations))
-        if self.final_states is not None:
-            episodes["final_states"] = self.final_states
-        episodes.update((f"episode_annotations/{name}", array) for name, array in self.episode_annotations.items())
+
+        def named(*fields: str) -> dict[str, Array]:
+            nests = {name: getattr(self, name) for name in fields}
+            return dict(pair for name, nest in nests.items() if nest is not None for pair in named_arrays(name, nest))
+
+        steps = named("observations", "actions", "rewards", "terminated", "truncated", "states")
+        steps |= {f"annotations/{name}": array for name, array in self.annotations.items()}
+        episodes = named("final_observations", "final_states")
+        episodes |= {f"episode_annotations/{name}": array for name, array in self.episode_annotations.items()}
         return steps, episodes
 
     @classmethod
@@ -294,7 +275,7 @@ class Trajectories:
         trusted: bool = False,
     ) -> "Trajectories":
         """The inverse of ``columns``."""
-        first_final = next((name for name in episodes if name.startswith("final_observations")), None)
+        has_final = any(name.startswith("final_observations") for name in episodes)
 
         def named(prefix: str, columns: Mapping[str, Array]) -> dict[str, Array]:
             return {n.removeprefix(prefix): a for n, a in columns.items() if n.startswith(prefix)}
@@ -308,7 +289,7 @@ class Trajectories:
             offsets=offsets,
             observation_space=observation_space,
             action_space=action_space,
-            final_observations=gather(observation_space, "final_observations", episodes) if first_final else None,
+            final_observations=gather(observation_space, "final_observations", episodes) if has_final else None,
             states=steps.get("states"),
             final_states=episodes.get("final_states"),
             annotations=named("annotations/", steps),
@@ -349,20 +330,38 @@ class Trajectories:
         if not -len(self) <= i < len(self):
             raise IndexError(f"episode {i} of {len(self)}")
         one = self._slice(i % len(self), i % len(self) + 1)
+        final = one.final_observations
         return Episode(
             observations=one.observations,
             actions=one.actions,
             rewards=one.rewards,
             terminated=bool(one.terminated[-1]),
             truncated=bool(one.truncated[-1]),
-            final_observation=(
-                None if one.final_observations is None else map_arrays(lambda a: a[0], one.final_observations)
-            ),
+            final_observation=None if final is None else map_arrays(lambda array: array[0], final),
             states=one.states,
             final_state=None if one.final_states is None else one.final_states[0],
             annotations=dict(one.annotations),
             episode_annotations={name: array[0] for name, array in one.episode_annotations.items()},
         )
+
+
+def join_columns(kind: str, parts: Sequence[Columns]) -> Columns:
+    """The columns of several parts (episodes, trajectories) end to end; all must hold the same fields."""
+    for number, part in enumerate(parts):
+        different = {name for mine, first in zip(part, parts[0], strict=True) for name in mine.keys() ^ first.keys()}
+        if different:
+            raise ValueError(f"{kind} {number} and {kind} 0 hold different fields: {sorted(different)}")
+
+    def join(i: int, name: str) -> Array:
+        arrays = [part[i][name] for part in parts]
+        for number, array in enumerate(arrays):
+            if array.shape[1:] != arrays[0].shape[1:]:
+                shapes = f"{arrays[0].shape[1:]} in {kind} 0 and {array.shape[1:]} in {number}"
+                raise ValueError(f"{name} has rows of shape {shapes}")
+        return np.concatenate(arrays)
+
+    steps, episodes = ({name: join(i, name) for name in parts[0][i]} for i in (0, 1))
+    return steps, episodes
 
 
 def fingerprint_of(columns: Mapping[str, tuple[str, list[int], int]]) -> str:

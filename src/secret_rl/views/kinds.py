@@ -7,7 +7,7 @@ reason. A MiniGrid view shows the carried key in the agent's own cell; masking t
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
@@ -38,20 +38,15 @@ class _EntryView:
     key: str | None
 
     def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
-        """The space of what is left of an observation; an error where the view does not fit."""
         if self.key is None:
             return self._space(observation_space)
-        parts = self._as_dict(observation_space).spaces
-        self._check_names((self.key,), parts)
-        entries = [(name, self._space(part) if name == self.key else part) for name, part in parts.items()]
-        return gym.spaces.Dict(entries)
+        entries = self._changed(self._as_dict(observation_space).spaces, self._space)
+        return gym.spaces.Dict(list(entries.items()))
 
     def rows(self, nest: Nest, /) -> Any:
-        """(rows, ...) what is left of many observations at once; the given arrays stay as they are."""
         return self._changed(nest, self._rows)
 
     def one(self, observation: Any, /) -> Any:
-        """What is left of one observation."""
         return self._changed(observation, lambda part: self._rows(np.asarray(part)[None])[0])
 
     def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
@@ -76,9 +71,7 @@ class _EntryView:
     def _check_names(self, names: Iterable[str], parts: Collection[str]) -> None:
         for name in names:
             if name not in parts:
-                raise ValueError(
-                    f"{self} names the entry {name!r}, but the observation has {list(parts)}: use one of them"
-                )
+                raise ValueError(f"{self} names the entry {name!r}, but the observation has {list(parts)}")
 
     def _as_box(self, space: gym.Space[Any]) -> gym.spaces.Box:
         if isinstance(space, gym.spaces.Box):
@@ -91,10 +84,8 @@ class _EntryView:
     def _as_dict(self, space: gym.Space[Any]) -> gym.spaces.Dict:
         if isinstance(space, gym.spaces.Dict):
             return space
-        raise TypeError(
-            f"{self} does not fit {space}: expected a Dict with named entries; "
-            "hide part of a Box with CropView or MaskView, without key="
-        )
+        remedy = "hide part of a Box with CropView or MaskView, without key="
+        raise TypeError(f"{self} does not fit {space}: expected a Dict with named entries; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -122,16 +113,11 @@ class CropView(_EntryView):
 
     def _middle(self, shape: tuple[int, ...]) -> tuple[slice, ...]:
         if len(shape) not in (2, 3):
-            raise ValueError(
-                f"{self} does not fit an observation of shape {shape}: expected (rows, columns) or "
-                "(rows, columns, channels); hide parts of other shapes with MaskView"
-            )
-        shorter = min(shape[:2])
-        if self.window > shorter:
-            raise ValueError(
-                f"{self} is larger than an image of {shape[0]}x{shape[1]}: "
-                f"use a window of at most {shorter - 1 + shorter % 2}"
-            )
+            expected = "(rows, columns) or (rows, columns, channels); hide parts of other shapes with MaskView"
+            raise ValueError(f"{self} does not fit an observation of shape {shape}: expected {expected}")
+        if self.window > min(shape[:2]):
+            image, largest = "x".join(map(str, shape[:2])), (min(shape[:2]) - 1) // 2 * 2 + 1
+            raise ValueError(f"{self} is larger than an image of {image}: use a window of at most {largest}")
         starts = (side // 2 - self.window // 2 for side in shape[:2])
         return tuple(slice(start, start + self.window) for start in starts)
 
@@ -155,9 +141,8 @@ class MaskView(_EntryView):
         region = self._slices(box.shape)
         low, high, fill = box.low[region], box.high[region], self._fill(box.dtype, box.shape)
         if not ((low <= fill) & (fill <= high)).all():
-            raise ValueError(
-                f"value {self.value} of {self} lies outside {box} there: use one from {low.max()} to {high.min()}"
-            )
+            remedy = f"use one from {low.max()} to {high.min()}"
+            raise ValueError(f"value {self.value} of {self} lies outside {box} there: {remedy}")
         return space
 
     def _rows(self, rows: Array) -> Array:
@@ -168,10 +153,8 @@ class MaskView(_EntryView):
     def _slices(self, shape: tuple[int, ...]) -> tuple[slice, ...]:
         beyond = any(stop > side for (_, stop), side in zip(self.region, shape, strict=False))
         if len(self.region) > len(shape) or beyond:
-            raise ValueError(
-                f"region {self.region} of {self} lies outside an observation of shape {shape}: "
-                f"expected at most {len(shape)} (start, stop) pairs, each with stop at most the length of its axis"
-            )
+            fits = f"an observation of shape {shape}: expected at most {len(shape)} (start, stop) pairs within its axes"
+            raise ValueError(f"region {self.region} of {self} lies outside {fits}")
         return tuple(slice(start, stop) for start, stop in self.region)
 
     def _fill(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -179,17 +162,13 @@ class MaskView(_EntryView):
         with np.errstate(all="ignore"):
             fill = np.asarray(self.value).astype(dtype)
         if not np.isfinite(fill).all() or (dtype.kind != "f" and (fill != self.value).any()):
-            raise ValueError(
-                f"value {self.value} of {self} is not a {dtype}, which the observation is made of: use "
-                f"{'a smaller number' if dtype.kind == 'f' else 'integers within its range'}"
-            )
+            remedy = "a smaller number" if dtype.kind == "f" else "integers within its range"
+            raise ValueError(f"value {self.value} of {self} is not a {dtype}, as the observation is: use {remedy}")
         if fill.ndim:
             start, stop = self.region[-1] if len(self.region) == len(shape) else (0, shape[-1])
             if len(fill) != stop - start:
-                raise ValueError(
-                    f"value {self.value} of {self} holds {len(fill)} numbers, but {stop - start} entries of the last "
-                    f"axis of {shape} are masked: give one number, or {stop - start}"
-                )
+                masked = f"{stop - start} entries of the last axis of {shape} are masked"
+                raise ValueError(f"value {self.value} of {self} holds {len(fill)} numbers, but {masked}: give one each")
         return fill
 
 
@@ -229,10 +208,7 @@ class DropView(_EntryView):
         if not self.squeeze:
             return kept
         if len(kept) > 1:
-            raise ValueError(
-                f"{self} leaves {len(kept)} entries, {list(kept)}, but squeeze=True expects one: "
-                "drop the others too, or use squeeze=False"
-            )
+            raise ValueError(f"{self} leaves {len(kept)} entries, {list(kept)}, but squeeze=True expects one")
         return next(iter(kept.values()))
 
 
@@ -267,10 +243,8 @@ class CenteredView(_EntryView):
         self._check_shape(box.shape)
         mark_low, mark_high = box.low[..., self.channel], box.high[..., self.channel]
         if ((mark_low > 0) | (mark_high < 0)).any() or not ((mark_low < 0) | (mark_high > 0)).any():
-            raise ValueError(
-                f"channel {self.channel} of {box} cannot mark one cell for {self}: expected bounds that hold 0 in "
-                "every cell and more in some; choose another channel"
-            )
+            expected = "bounds that hold 0 in every cell and more in some; choose another channel"
+            raise ValueError(f"channel {self.channel} of {box} cannot mark one cell for {self}: expected {expected}")
         # Every cell of the image may come to lie in every cell of the view, and so may what is beyond its edge.
         low, high = np.minimum(box.low.min((0, 1)), 0), np.maximum(box.high.max((0, 1)), 0)  # (channels,)
         low[self.channel], high[self.channel] = 0, 1
@@ -284,10 +258,8 @@ class CenteredView(_EntryView):
         if len(which) != count or (which != np.arange(count)).any():
             marked = np.bincount(which, minlength=count)
             row = int((marked != 1).argmax())
-            raise ValueError(
-                f"channel {self.channel} marks {marked[row]} cells in row {row}, but {self} needs exactly one, the "
-                "agent's: choose the channel that shows the agent and nothing else"
-            )
+            found = f"channel {self.channel} marks {marked[row]} cells in row {row}"
+            raise ValueError(f"{found}, but {self} needs exactly one, the agent's: choose another channel")
         around, outside = _surroundings(height, width, self.window)
         beyond = outside[cells]  # (rows, window * window)
         views: Array = rows.reshape(-1, channels)[around[cells] + (which * (height * width))[:, None]]
@@ -297,10 +269,8 @@ class CenteredView(_EntryView):
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         if len(shape) != 3 or self.channel >= shape[2]:
-            raise ValueError(
-                f"{self} does not fit an observation of shape {shape}: expected (rows, columns, channels) with more "
-                f"than {self.channel} channels"
-            )
+            expected = f"(rows, columns, channels) with more than {self.channel} channels"
+            raise ValueError(f"{self} does not fit an observation of shape {shape}: expected {expected}")
 
 
 @lru_cache(maxsize=16)
@@ -317,19 +287,15 @@ def _surroundings(height: int, width: int, window: int) -> tuple[NDArray[np.int6
 def _odd(window: Any) -> int:
     number = check_integer("window", window, 1)
     if number % 2 == 0:
-        raise ValueError(
-            f"window must be odd, so that it has a centre cell, got {number}: use {number - 1} or {number + 1}"
-        )
+        raise ValueError(f"window must be odd, to have a centre cell, got {number}: use {number - 1} or {number + 1}")
     return number
 
 
 def _region(region: Any) -> tuple[tuple[int, int], ...]:
     lists = isinstance(region, tuple | list) and all(isinstance(pair, tuple | list) for pair in region)
     if not lists or not region or {len(pair) for pair in region} != {2}:
-        raise TypeError(
-            f"region must be a tuple of (start, stop) pairs, one for each axis, got {region!r}: "
-            "a region of one axis is written ((start, stop),)"
-        )
+        expected = "a tuple of (start, stop) pairs, one for each axis"
+        raise TypeError(f"region must be {expected}, got {region!r}: one axis is written ((start, stop),)")
     starts = [check_integer("start", start, 0) for start, _ in region]
     return tuple((start, check_integer("stop", pair[1], start + 1)) for start, pair in zip(starts, region, strict=True))
 
@@ -372,13 +338,27 @@ def view_from_json(data: Mapping[str, Any]) -> View:
     return _KINDS[kind](**fields)
 
 
-def as_views(views: Any) -> tuple[View, ...]:
+class _InOrder(tuple[View, ...]):
+    """Views one after another, which are a view, too."""
+
+    def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
+        return reduce(lambda space, view: view.space(space), self, observation_space)
+
+    def rows(self, nest: Nest, /) -> Nest:
+        return reduce(lambda rows, view: view.rows(rows), self, nest)
+
+    def one(self, observation: Any, /) -> Any:
+        return reduce(lambda one, view: view.one(one), self, observation)
+
+
+def as_views(views: Any) -> _InOrder:
     """One view or several, each given as it is or as its JSON description."""
+    if isinstance(views, _InOrder):
+        return views
     several = [views] if isinstance(views, View | Mapping) or not isinstance(views, Iterable) else list(views)
     made = [view_from_json(view) if isinstance(view, Mapping) else view for view in several]
     for view in made:
         if isinstance(view, type) or not isinstance(view, View):
-            raise TypeError(
-                f"{view!r} is not a view: expected {', '.join(_KINDS)}, or an object with space, rows and one"
-            )
-    return tuple(made)
+            expected = f"{', '.join(_KINDS)}, or an object with space, rows and one"
+            raise TypeError(f"{view!r} is not a view: expected {expected}")
+    return _InOrder(made)

@@ -33,11 +33,11 @@ class ViewObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorAr
         # As JSON, so that env.spec.to_json() holds the views.
         RecordConstructorArgs.__init__(self, views=[view_to_json(v) if is_own(v) else v for v in self.views])
         gym.ObservationWrapper.__init__(self, env)
-        self.observation_space = _space(self.views, env.observation_space)
+        self.observation_space = self.views.space(env.observation_space)
 
     def observation(self, observation: Any) -> Any:
         """What the views leave of it."""
-        return _one(self.views, observation)
+        return self.views.one(observation)
 
 
 class VectorViewObservation(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -53,7 +53,7 @@ class VectorViewObservation(VectorWrapper[Any, Any, Any, Any, Any]):
     def __init__(self, env: VectorEnv[Any, Any, Any], views: ViewsLike) -> None:
         super().__init__(env)
         self.views = as_views(views)
-        self.single_observation_space = _space(self.views, env.single_observation_space)
+        self.single_observation_space = self.views.space(env.single_observation_space)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def reset(
@@ -61,27 +61,17 @@ class VectorViewObservation(VectorWrapper[Any, Any, Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset the environments."""
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type, unused-ignore]
-        return self._rows(observations), infos
+        return self.views.rows(observations), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the environments."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        if "final_obs" in infos:  # SAME_STEP: what was seen last in the episodes that have just ended
-            infos = {**infos, "final_obs": self._final(infos["final_obs"])}
-        return self._rows(observations), rewards, terminated, truncated, infos
-
-    def _rows(self, observations: Any) -> Any:
-        for view in self.views:
-            observations = view.rows(observations)
-        return observations
-
-    def _final(self, last_seen: Sequence[Any]) -> Any:
-        """(envs,) objects: an observation, or None where the episode goes on."""
-        viewed = np.full(len(last_seen), None, dtype=object)
-        for i, observation in enumerate(last_seen):
-            if observation is not None:
-                viewed[i] = _one(self.views, observation)
-        return viewed
+        if "final_obs" in infos:  # SAME_STEP: what was seen last, or None where the episode goes on
+            viewed = np.full(self.num_envs, None, dtype=object)
+            for i, observation in enumerate(infos["final_obs"]):
+                viewed[i] = None if observation is None else self.views.one(observation)
+            infos = {**infos, "final_obs": viewed}
+        return self.views.rows(observations), rewards, terminated, truncated, infos
 
 
 def apply_view(data: Trajectories, *views: View) -> Trajectories:
@@ -103,29 +93,11 @@ def apply_view(data: Trajectories, *views: View) -> Trajectories:
     applied = as_views(views)
     if not applied:
         return data
-    space, seen, last_seen = data.observation_space, data.observations, data.final_observations
-    for view in applied:
-        space = view.space(space)
-        seen = view.rows(seen)
-        last_seen = None if last_seen is None else view.rows(last_seen)
-    descriptions: list[dict[str, Any]] = [*data.meta.get("views", []), *map(view_to_json, applied)]
     return replace(
         data,
-        observations=seen,
-        final_observations=last_seen,
-        observation_space=space,
-        meta={**data.meta, "views": descriptions},
+        observation_space=applied.space(data.observation_space),
+        observations=applied.rows(data.observations),
+        final_observations=None if data.final_observations is None else applied.rows(data.final_observations),
+        meta={**data.meta, "views": [*data.meta.get("views", []), *map(view_to_json, applied)]},
         trusted=all(map(is_own, applied)),
     )
-
-
-def _space(views: Sequence[View], space: gym.Space[Any]) -> gym.Space[Any]:
-    for view in views:
-        space = view.space(space)
-    return space
-
-
-def _one(views: Sequence[View], observation: Any) -> Any:
-    for view in views:
-        observation = view.one(observation)
-    return observation

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from secret_rl.credit import RewardPredictor
 from secret_rl.credit.secret.model import Dropout, PooledPredictor, Prediction, over_steps, weighted_loss
-from secret_rl.credit.secret.tokens import Rows, Tokens, as_tensor, map_nest
-from secret_rl.encoders import standardise
+from secret_rl.credit.secret.tokens import Rows, Tokens
+from secret_rl.encoders import as_tensor, standardise
 from secret_rl.testing.strategies import any_space
-from secret_rl.trajectories.nested import stack
+from secret_rl.trajectories.nested import map_arrays, stack
 
 SEEN, DONE = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 ragged = st.lists(st.integers(1, 9), min_size=1, max_size=5)
@@ -323,8 +323,8 @@ def samples(space, count, seed):
 def test_any_spaces_are_predicted_and_give_finite_gradients(make_model, seen, done, transitions, lengths, seed):
     model, steps = make_model(seen, done, filters=(2,), transitions=transitions), sum(lengths)
     observations, actions = stack(seen, samples(seen, steps, seed)), stack(done, samples(done, steps, seed + 1))
-    standardise(model.encoder.observation_encoder, map_nest(as_tensor, observations))
-    standardise(model.encoder.action_encoder, map_nest(as_tensor, actions))
+    standardise(model.encoder.observation_encoder, map_arrays(as_tensor, observations))
+    standardise(model.encoder.action_encoder, map_arrays(as_tensor, actions))
     offsets, classes = np.cumsum([0, *lengths]), np.zeros(steps, np.int16)
     first = np.isin(np.arange(steps), offsets)
     tokens = Tokens(observations, actions, first, None, offsets, classes, np.ones(steps, np.float32))

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secret_rl.credit.secret import tokens as tokens_module
-from secret_rl.credit.secret.tokens import Tokens, _distinct_rows, arrays_of, as_tensor, steps_rarely_repeat
+from secret_rl.credit.secret.tokens import Tokens, _distinct_rows, as_tensor, steps_rarely_repeat
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.nested import arrays_of
 
 
 def repeated(data, seed):

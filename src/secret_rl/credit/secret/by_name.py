@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from secret_rl.credit.secret.model import Dropout, RewardPredictor
 from secret_rl.credit.secret.tokens import Rows, Tokens
-from secret_rl.encoders import Spec, map_nest
+from secret_rl.encoders import Spec
+from secret_rl.trajectories.nested import map_arrays
 
 _SPREAD = 0.05  # of new embeddings: small, so that only those that matter leave what the encoder says
 _UPDATES, _BATCH, _RATE = 400, 512, 2e-3
@@ -47,7 +48,7 @@ def teach_encoder(model: RewardPredictor, teacher: NamedPredictor, tokens: Token
     for update in range(_UPDATES):
         optimiser.param_groups[0]["lr"] = _RATE * min(1.0, (1 - update / _UPDATES) / _FALLING)
         some = torch.randperm(len(target), generator=generator)[:_BATCH].to(device)
-        rows = Rows(*(map_nest(lambda part: part[some], nest) for nest in table))  # noqa: B023
+        rows = Rows(*(map_arrays(lambda part: part[some], nest) for nest in table))  # noqa: B023
         loss = nn.functional.mse_loss(model.encode(rows, Dropout(None)), target[some])
         optimiser.zero_grad()
         loss.backward()

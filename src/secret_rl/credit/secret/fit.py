@@ -35,9 +35,10 @@ from secret_rl.credit.secret.model import PooledPredictor, RewardPredictor, Step
 from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
 from secret_rl.credit.secret.tokens import Tokens, steps_rarely_repeat
 from secret_rl.credit.secret.training import BYTES_PER_PAIR, Trainer, evaluate
-from secret_rl.encoders import Spec, as_tensor, has_colours, map_nest, standardise
+from secret_rl.encoders import Spec, as_tensor, has_colours, standardise
 from secret_rl.files import plain, whole_number
 from secret_rl.progress import Tick
+from secret_rl.trajectories.nested import map_arrays
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
@@ -368,7 +369,7 @@ class Fitting:
         """Fit an encoder to the data, before it learns."""
         steps = _some_steps(self.data)
         observations, actions = (
-            map_nest(lambda array: as_tensor(np.asarray(array[steps])), nest)
+            map_arrays(lambda array: as_tensor(np.asarray(array[steps])), nest)
             for nest in (self.data.observations, self.data.actions)
         )
         standardise(encoder.observation_encoder, observations)
@@ -391,7 +392,7 @@ def _some_steps(data: "Trajectories") -> NDArray[np.int64]:
 def example_rows(data: "Trajectories") -> Any:
     """Observations from all over the data."""
     rows = _some_steps(data)
-    return map_nest(lambda array: np.asarray(array[rows]), data.observations)
+    return map_arrays(lambda array: np.asarray(array[rows]), data.observations)
 
 
 def _on_cpu(module: nn.Module) -> dict[str, Tensor]:

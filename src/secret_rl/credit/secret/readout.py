@@ -14,8 +14,9 @@ from secret_rl.credit.report import RewardClasses
 from secret_rl.credit.secret.memoryless import Memoryless
 from secret_rl.credit.secret.model import Dropout, RewardPredictor, over_steps
 from secret_rl.credit.secret.tokens import Rows, Tokens
-from secret_rl.encoders import arrays_of, as_tensor, map_nest
+from secret_rl.encoders import as_tensor
 from secret_rl.progress import Tick
+from secret_rl.trajectories.nested import arrays_of, map_arrays
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
@@ -284,7 +285,7 @@ def step_credit(
         part = np.arange(first, min(first + _STEPS_AT_A_TIME, count))
         padded = np.resize(part, max(len(part), _AT_LEAST))  # the same rows again
         seen, done, then = (
-            None if nest is None else map_nest(lambda array: as_tensor(np.asarray(array)[padded]).to(device), nest)  # noqa: B023
+            None if nest is None else map_arrays(lambda array: as_tensor(np.asarray(array)[padded]).to(device), nest)  # noqa: B023
             for nest in (observations, actions, next_observations if model.options.transitions else None)
         )
         rows = Rows(seen, done, torch.zeros(len(padded), device=device))

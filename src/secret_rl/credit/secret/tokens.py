@@ -11,7 +11,8 @@ from torch import Tensor
 
 from secret_rl.credit.base import Specs
 from secret_rl.credit.report import RewardClasses
-from secret_rl.encoders import arrays_of, as_tensor, map_nest
+from secret_rl.encoders import as_tensor
+from secret_rl.trajectories.nested import arrays_of, map_arrays
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
@@ -51,7 +52,7 @@ class Batch:
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         rows, *others = vars(self).values()
-        parts: list[Any] = [None if part is None else map_nest(function, part) for part in rows]
+        parts: list[Any] = [None if part is None else map_arrays(function, part) for part in rows]
         return Batch(Rows(*parts), *map(function, others))
 
 
@@ -85,7 +86,7 @@ class Tokens:
             return cls(data.observations, data.actions, first, None, *rest)
         where, ids = found
         observations, actions = (
-            map_nest(lambda array: array[where], nest) for nest in (data.observations, data.actions)
+            map_arrays(lambda array: array[where], nest) for nest in (data.observations, data.actions)
         )
         return cls(observations, actions, first[where], ids, *rest)
 
@@ -124,7 +125,7 @@ class Tokens:
 
     def moved(self, device: torch.device) -> "DeviceTokens":
         """With its rows in the memory of a device, whether or not they fit well."""
-        observations, actions = (map_nest(lambda a: _moved(a, device), n) for n in (self.observations, self.actions))
+        observations, actions = (map_arrays(lambda a: _moved(a, device), n) for n in (self.observations, self.actions))
         return DeviceTokens(observations, actions, self.first, self.ids, self.offsets, self.classes, self.weights)
 
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
@@ -158,7 +159,7 @@ class Tokens:
         def chosen(array: Any) -> Tensor:
             return as_tensor(np.asarray(array[used])).to(device)
 
-        seen, done = map_nest(chosen, self.observations), map_nest(chosen, self.actions)
+        seen, done = map_arrays(chosen, self.observations), map_arrays(chosen, self.actions)
         names = None if self.ids is None else chosen(np.arange(len(self.first)))
         return Rows(seen, done, chosen(self.first).float(), names)
 
@@ -193,12 +194,12 @@ class DeviceTokens(Tokens):
     def _rows(self, used: NDArray[Any] | slice, device: torch.device | str) -> Rows:
         steps = np.arange(len(self.first))[used]
         rows = self._on_device(torch.from_numpy(steps).to(arrays_of(self.actions)[0].device))
-        return Rows(*(map_nest(lambda tensor: tensor.to(device), part) for part in rows[:3]))
+        return Rows(*(map_arrays(lambda tensor: tensor.to(device), part) for part in rows[:3]))
 
     def _on_device(self, used: Tensor) -> Rows:
         """Rows on the device they are on."""
         nests = self.observations, self.actions, self._facts[-1]  # type: ignore[attr-defined]
-        return Rows(*(map_nest(lambda array: array.index_select(0, used), nest) for nest in nests))
+        return Rows(*(map_arrays(lambda array: array.index_select(0, used), nest) for nest in nests))
 
 
 def _moved(array: NDArray[Any], device: torch.device) -> Tensor:

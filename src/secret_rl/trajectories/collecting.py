@@ -14,14 +14,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 from secret_rl.files import check_same, whole_number
 from secret_rl.progress import Show, Tick, progress_bar
 from secret_rl.trajectories.building import annotation_names, env_meta
-from secret_rl.trajectories.rollouts import (
-    Blocks,
-    Selection,
-    compiled_blocks,
-    env_blocks,
-    policy_name,
-    vector_blocks,
-)  # fmt: skip
+from secret_rl.trajectories.rollouts import Blocks, Selection, compiled_blocks, env_blocks, policy_name, vector_blocks
 from secret_rl.trajectories.store import ResumableStore, check_target, load
 from secret_rl.trajectories.types import Trajectories
 
@@ -81,25 +74,17 @@ def collect(
         raise ValueError(f"workers must be at least 1, got {workers}")
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed < 0:
         raise ValueError(f"seed must be a non-negative integer, got {seed!r}")
-    selection = Selection(
-        episodes, success_share, max_draws if max_draws is not None else _DRAWS_PER_EPISODE * episodes
-    )
+    selection = Selection(episodes, success_share, _DRAWS_PER_EPISODE * episodes if max_draws is None else max_draws)
     if out is not None:
         check_target(Path(out), overwrite)
     made, make_env = _resolve(env, dict(env_options or {}))
     try:
         play = _player(made, make_env, policy, seed, workers, annotations, max_episode_steps)
-        meta = {
-            **env_meta(made),
-            "policy": policy_name(policy),
-            "seed": int(seed),
-            "success_share": success_share,
-            "episodes": episodes,
-        }
+        meta = env_meta(made) | {"policy": policy_name(policy), "seed": int(seed)}
+        meta |= {"success_share": success_share, "episodes": episodes}
         with progress_bar(progress, "episodes") as bar:
             if out is not None:
-                resumable = play.func is not vector_blocks
-                return _on_disk(play, selection, meta, bar, ResumableStore(Path(out)), resumable, overwrite)
+                return _on_disk(play, selection, meta, bar, ResumableStore(Path(out)), overwrite)
             parts = []
             with closing(play(selection)) as blocks:
                 for block in blocks:
@@ -121,22 +106,16 @@ def _resolve(env: EnvLike, options: dict[str, Any]) -> tuple[Any, Callable[[], g
     if isinstance(env, VectorEnv):
         return env, None
     if isinstance(env, gym.Env):
-        spec = env.spec
-        return env, None if spec is None else partial(gym.make, spec)
+        return env, None if env.spec is None else partial(gym.make, env.spec)
     if callable(env):
         return env(), env
     raise TypeError(f"env must be an id, an environment, or a function that makes one, got {type(env).__name__}")
 
 
 def _player(
-    env: Any,
-    make_env: Callable[[], gym.Env[Any, Any]] | None,
-    policy: Any,
-    seed: int,
-    workers: int,
-    annotations: Iterable[str] | None,
-    max_episode_steps: int | None,
-) -> partial[Blocks]:
+    env: Any, make_env: Callable[[], gym.Env[Any, Any]] | None, policy: Any, seed: int, workers: int,
+    annotations: Iterable[str] | None, max_episode_steps: int | None,
+) -> partial[Blocks]:  # fmt: skip
     """How to play: a function of a selection."""
     names = annotation_names(env, annotations)
     plain = isinstance(policy, str) and policy == "random" and annotations is None and max_episode_steps is None
@@ -159,28 +138,24 @@ def _is_bare(env: Any) -> bool:
 
 
 def _on_disk(
-    play: partial[Blocks],
-    selection: Selection,
-    meta: dict[str, Any],
-    bar: Tick,
-    store: ResumableStore,
-    resumable: bool,
-    overwrite: bool,
+    play: partial[Blocks], selection: Selection, meta: dict[str, Any], bar: Tick, store: ResumableStore, overwrite: bool
 ) -> Trajectories:
+    resumable = play.func is not vector_blocks
+
     def state() -> dict[str, Any]:
         return {"meta": meta, "successes": selection.successes, "drawn": selection.drawn}
 
     try:
         # A tuple comes back from JSON as a list.
         before, now = store.progress.get("meta"), json.loads(json.dumps(meta, default=str))
-        if store.complete and before == now:
+        if store.placed and before == now:
             store.confirm()
             return load(store.path, verify=False)
-        if store.complete and not overwrite:
+        if store.placed and not overwrite:
             raise FileExistsError(f"{store.path} exists: choose another name, or pass overwrite=True to replace it")
-        if before is not None and not store.complete:
+        if before is not None and not store.placed:
             check_same(store.folder, "an unfinished collection", before, now)
-        if before is not None and resumable and not store.complete:
+        if before is not None and not store.placed and resumable:
             store.resume()
             selection.kept = store.episodes
             with store.reading():
