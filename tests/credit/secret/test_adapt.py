@@ -11,7 +11,7 @@ from secret_rl.credit import NotFittedError, NotLearnedWarning, PastNotNeededWar
 from secret_rl.credit.secret.readout import source_queries
 from secret_rl.trajectories import Trajectories
 
-STEPS = 200
+STEPS = 400
 pytestmark = pytest.mark.slow
 FILLER, LEVER, DOOR = range(3)
 

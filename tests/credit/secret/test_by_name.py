@@ -35,8 +35,8 @@ def pictures_that_differ_in_one_cell(episodes=60, length=6):
 
 def test_the_encoder_learns_what_names_mean(make_model, signs):
     data = pictures_that_differ_in_one_cell()
-    tokens = Tokens.of(data, signs)
-    assert tokens.ids is not None
+    tokens = Tokens.of(data, signs).with_names(data)
+    assert tokens is not None and tokens.ids is not None
     model = make_model(data.observation_space, data.action_space, units=32)
     teacher = NamedPredictor(model, (to_json(data.observation_space), to_json(data.action_space)), len(tokens.first))
     table = tokens.table("cpu")
@@ -54,3 +54,34 @@ def test_the_encoder_learns_what_names_mean(make_model, signs):
     others = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.")}
     assert others.keys() == {name for name in kept if not name.startswith(("encoder.", "names."))}
     assert all(torch.equal(value, kept[name]) for name, value in others.items())
+
+
+def with_a_clock(episodes=80, length=20):
+    """A Dict of a symbol and a clock that never shows the same time twice, as a vector with a constant beside it."""
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(episodes):
+        symbol = rng.integers(0, 4, length)
+        clock = np.stack([rng.random(length), np.ones(length)], 1).astype(np.float32)
+        seen = {"clock": clock, "symbol": symbol}
+        made.append({"observations": seen, "actions": rng.integers(0, 2, length), "rewards": np.zeros(length)})
+    space = spaces.Dict({"clock": spaces.Box(0, 1, (2,), np.float32), "symbol": spaces.Discrete(4)})
+    return Trajectories.from_episodes(made, observation_space=space, action_space=spaces.Discrete(2))
+
+
+def test_a_clock_is_left_out_of_names(signs):
+    data = with_a_clock()
+    tokens = Tokens.of(data, signs)
+    assert tokens.ids is None, "no step repeats"
+    named = tokens.with_names(data)
+    assert named is not None and named.names is not None
+    first = np.zeros(data.steps, bool)
+    first[data.offsets[:-1]] = True
+    parts = np.stack([data.observations["symbol"], data.actions, first], 1)
+    _, wanted = np.unique(parts, axis=0, return_inverse=True)
+    pairs = set(zip(named.names.tolist(), wanted.tolist(), strict=True))
+    assert len(pairs) == len(set(named.names.tolist())) == wanted.max() + 1, "alike in all else: the same name"
+    moved = named.moved(torch.device("cpu"))
+    rows = np.array([0, 5, 17])
+    assert moved.table("cpu", rows).names.tolist() == named.names[rows].tolist()
+    assert named.batch(np.array([1])).rows.names.tolist() == named.names[20:40].tolist()

@@ -398,7 +398,7 @@ def test_the_same_number_of_threads_gives_the_same_bits_and_another_the_same_cre
     one, again, two = fitted(1), fitted(1), fitted(2)
     for mine, same, other in zip(one, again, two, strict=True):
         np.testing.assert_array_equal(mine, same)
-        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-3)
+        np.testing.assert_allclose(mine, other, rtol=0, atol=5e-3)
 
 
 def test_an_estimate_is_near_what_a_fit_takes_and_grows_with_it(cues):

@@ -13,12 +13,13 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secret_rl.credit import RewardPredictor
+from secret_rl.credit import ModelOptions, RewardPredictor
 from secret_rl.credit.secret.model import Dropout, PooledPredictor, Prediction, over_steps, weighted_loss
 from secret_rl.credit.secret.tokens import Rows, Tokens
 from secret_rl.encoders import as_tensor, standardise
 from secret_rl.testing.strategies import any_space
 from secret_rl.trajectories.nested import map_arrays, stack
+from secret_rl.trajectories.spaces import to_json
 
 SEEN, DONE = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 ragged = st.lists(st.integers(1, 9), min_size=1, max_size=5)
@@ -126,16 +127,34 @@ def test_first_steps_are_marked(make_model):
     assert (before.logits != after.logits).any(-1).all()
 
 
+def test_a_new_model_looks_at_what_is_like_the_present():
+    model = RewardPredictor(to_json(SEEN), to_json(DONE), 3, ModelOptions())
+    batch = random_tokens([12], seed=0).batch(np.array([0]))
+    with torch.no_grad():
+        x, query, key, _ = model.steps(model.encode(batch.rows, Dropout(None)), batch.index)
+    assert torch.equal(query, key) and not torch.equal(query, x)
+
+
+def test_a_past_can_be_that_of_another_episode(make_model):
+    model, batch = make_model(SEEN, DONE), random_tokens([7, 7, 7], seed=0).batch(np.arange(3))
+    tokens = model.eval().encode(batch.rows, Dropout(None)).detach()
+    own, same, other = (model(tokens, batch.index, past=p).logits for p in (None, batch.index, batch.index.roll(1, 0)))
+    assert torch.equal(own, same)
+    assert torch.equal(own[:, 0], other[:, 0]), "a first step has no past"
+    assert (own[:, 1:] != other[:, 1:]).any()
+
+
 def test_a_bias_is_learned_for_each_distance(make_model):
     model = make_model(SEEN, DONE)
     distances = torch.arange(1, 5000)
     with torch.no_grad():
         model.distance_bias.copy_(torch.arange(len(model.distance_bias)).float())
         bias = model.bias(distances)
+    bias /= bias[0].item()
     assert bias[:31].tolist() == list(range(1, 32)), "each of the first few is its own"
     assert (bias.diff() >= 0).all() and (bias.diff() <= 1).all(), "further ones share, the more the further"
     assert len(set(bias.tolist())) < 64
-    assert model.bias(torch.tensor([10**9])).item() == len(model.distance_bias) - 1
+    assert model.bias(torch.tensor([10**9])) == (len(model.distance_bias) - 1) * model.bias(torch.tensor([1]))
 
 
 @both_kinds

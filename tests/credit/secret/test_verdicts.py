@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from secret_rl.credit import (
     NotLearnedWarning,
@@ -12,6 +13,7 @@ from secret_rl.credit import (
 )
 from secret_rl.credit.secret import fit as fitting
 from secret_rl.credit.secret import memoryless
+from secret_rl.trajectories import Trajectories
 
 OPTIONS = {"units": 16, "steps": 400, "device": "cpu"}
 DOORS = {1: 3, -1: 4, 0: 5}  # a symbol of the door for each reward: nothing to remember
@@ -131,10 +133,27 @@ def test_a_plateau_that_a_pooled_past_does_not_have_is_noticed(cues, monkeypatch
         return self._new_model().state_dict(), 50
 
     monkeypatch.setattr(fitting.Fitting, "_train", no_progress)
-    monkeypatch.setattr(fitting.Fitting, "_start_by_name", lambda self: None)
+    monkeypatch.setattr(fitting.Fitting, "_start_by_name", lambda self, tokens, wanted: None)
     with pytest.warns(NotLearnedWarning, match=r"though even a pooled past removes \d+%"):
         report = Secret(**OPTIONS).fit(cues(500)).report
     assert report.verdict == "not learned" and report.pooled_gain.share > 0.8
+
+
+def test_what_a_model_learns_about_the_present_is_no_gain_of_the_past(monkeypatch):
+    """A predictor without memory that has learned nothing makes the present look open."""
+    monkeypatch.setattr(fitting, "fit_memoryless", lambda *_: None)
+    rng = np.random.default_rng(0)
+    seen = rng.integers(0, 4, (500, 6))
+    paid = rng.random(seen.shape) < np.array([0.05, 0.1, 0.9, 0.95])[seen]
+    episodes = [
+        {"observations": o, "actions": np.zeros(6, int), "rewards": r * 1.0} for o, r in zip(seen, paid, strict=True)
+    ]
+    spaces_ = {"observation_space": spaces.Discrete(4), "action_space": spaces.Discrete(1)}
+    data = Trajectories.from_episodes(episodes, **spaces_)
+    with pytest.warns(UserWarning, match="not learned|past not needed"):
+        report = Secret(**OPTIONS).fit(data).report
+    assert report.verdict != "credit" and report.gain.share < 0.1
+    assert max(entry["gain"] for entry in report.curve) > 0.3, "it looked like a gain"
 
 
 # --- what verdicts rest on ---

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from secret_rl.credit.secret.model import Dropout, RewardPredictor
 from secret_rl.credit.secret.tokens import Rows, Tokens
 from secret_rl.encoders import Spec
-from secret_rl.trajectories.nested import map_arrays
 
 _SPREAD = 0.05  # of new embeddings: small, so that only those that matter leave what the encoder says
 _UPDATES, _BATCH, _RATE = 400, 512, 2e-3
@@ -39,17 +38,18 @@ def teach_encoder(model: RewardPredictor, teacher: NamedPredictor, tokens: Token
     weights = {name: value for name, value in teacher.state_dict().items() if not name.startswith("names.")}
     model.load_state_dict(weights)
     device = teacher.head.weight.device
-    table = tokens.table(device)
-    with torch.no_grad():
-        target = teacher.eval().encode(table, Dropout(None))
+    assert tokens.names is not None
     generator = torch.Generator().manual_seed(seed % 2**63)
     optimiser = torch.optim.AdamW(model.encoder.parameters(), lr=_RATE)
     model.train()
+    teacher.eval()
     for update in range(_UPDATES):
         optimiser.param_groups[0]["lr"] = _RATE * min(1.0, (1 - update / _UPDATES) / _FALLING)
-        some = torch.randperm(len(target), generator=generator)[:_BATCH].to(device)
-        rows = Rows(*(map_arrays(lambda part: part[some], nest) for nest in table))  # noqa: B023
-        loss = nn.functional.mse_loss(model.encode(rows, Dropout(None)), target[some])
+        some = torch.randperm(len(tokens.names), generator=generator)[:_BATCH]
+        rows = tokens.table(device, some.numpy())
+        with torch.no_grad():
+            target = teacher.encode(rows, Dropout(None))
+        loss = nn.functional.mse_loss(model.encode(rows, Dropout(None)), target)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -50,8 +50,10 @@ _LEARNED, _MOST = 0.1, 0.9  # gains from which learning may come to rest, and ne
 _ALL = 0.97  # gain from which there is nothing left to wait for
 _LOWER = 0.02  # a loss that is lower by this share is progress
 _ALIKE = 0.02  # losses so close, relative to the guess, are alike: the later weights, whose attention is sharper, stay
-_BY_NAME = 0.1  # gain from which what was learned by name is taught to the encoder
+_LITTLE = 0.8  # gain below which a start by name is tried
+_BY_NAME = 0.1  # how much more such a start must gain
 _COOL_AT = 0.55  # share of the updates after which the learning rate falls in any case
+_LONGER = 3  # times the planned updates: how long a fit that still learns goes on, unless updates were asked for
 _NO_DOUBT = 0.5  # gain from which no other predictor is asked
 _VALIDATED = 1_000  # held-out episodes that are evaluated while training
 _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
@@ -149,8 +151,8 @@ class Fitting:
         longest = int(tokens.lengths.max())
         units = 12 * 4 * self.model_options.units  # what is kept of each step for its gradient
         memory = trainer.batch_size * longest * (longest * BYTES_PER_PAIR + units)
-        updates = self.options.planned_steps(len(self.data))
-        if self._may_start_by_name(tokens):
+        updates = self._most_updates
+        if self._with_names(tokens) is not None:
             updates += _PROBE_UPDATES + updates
         return Estimate(updates, trainer.batch_size, _WITH_VALIDATION * each * updates, memory)
 
@@ -192,47 +194,57 @@ class Fitting:
         return tokens.weighted(weights), draw[self.train_episodes]
 
     def _learn(self) -> tuple[dict[str, Tensor], int]:
-        """Train; once more, from a start by name, where that came to nothing and steps have names."""
+        """Train; once more, from a start by name, where that gained little and steps have names."""
         with self.checkpoint.reading():
             start = self.checkpoint.load("start")
         if start is not None:
             self.initial = start
         kept = self._train()
         gains = [entry.get("gain") for entry in self.curve]  # None where it diverged
-        learned = any(isinstance(gain, float) and gain >= _LEARNED for gain in gains)
-        if not learned and self._may_start_by_name(self.tokens):
-            self.initial = self._start_by_name()
+        gain = max((gain for gain in gains if isinstance(gain, float)), default=0.0)
+        named = self._with_names(self.tokens) if gain < _LITTLE else None
+        if named is not None:
+            self.initial = self._start_by_name(named, max(gain, 0.0) + _BY_NAME)
             if self.initial is not None:
                 self.curve = []
                 self.checkpoint.save({}, start=self.initial)
                 kept = self._train()
         return kept
 
-    def _may_start_by_name(self, tokens: Tokens) -> bool:
-        enough = self.options.planned_steps(len(self.data)) >= _PROBE_UPDATES
-        return enough and self.options.weights == "residual" and self.initial is None and tokens.ids is not None
+    @property
+    def _most_updates(self) -> int:
+        planned = self.options.planned_steps(len(self.data))
+        return planned if self.options.steps is not None else _LONGER * planned
 
-    def _start_by_name(self) -> dict[str, Tensor] | None:
-        """Weights that have learned by name what the past decides; None where that comes to nothing, too."""
+    def _with_names(self, tokens: Tokens) -> Tokens | None:
+        """The same with names, if a fit may start by name."""
+        enough = self.options.planned_steps(len(self.data)) >= _PROBE_UPDATES
+        asked = enough and self.options.weights == "residual" and self.initial is None
+        return tokens.with_names(self.data) if asked else None
+
+    def _start_by_name(self, tokens: Tokens, wanted: float) -> dict[str, Tensor] | None:
+        """Weights that have learned by name what the past decides; None where that does not gain what is ``wanted``."""
         model = self._new_model()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed % 2**63)
-            teacher = NamedPredictor(model, self.specs, len(self.tokens.first))
+            teacher = NamedPredictor(model, self.specs, int(_required(tokens.names).max()) + 1)
+        teacher.options = replace(teacher.options, dropout_steps=teacher.options.dropout_steps / 2)
         options = replace(self.options, steps=_PROBE_UPDATES, attention_penalty=0.0)
-        trainer = Trainer(teacher, self.tokens, self.train_episodes, self.draw, options, self.seed, self.device)
+        trainer = Trainer(teacher, tokens, self.train_episodes, self.draw, options, self.seed, self.device)
         gain = 0.0
         while trainer.step < _PROBE_UPDATES and not gain >= _MOST:
             trainer.train(options.evaluate_every)
             gain = self._validate(trainer)[1]
             self.tick(f"starting by name: past removes {gain:.1%} of what is open", trainer.step, _PROBE_UPDATES)
-        if not gain >= _BY_NAME:  # NaN, too
+        if not gain >= wanted:  # NaN, too
             return None
-        teach_encoder(model.to(self.device), teacher, self.tokens, self.seed)
+        teach_encoder(model.to(self.device), teacher, tokens, self.seed)
         return _on_cpu(model)
 
     def _train(self) -> tuple[dict[str, Tensor], int]:
         """Train until learning comes to rest: the weights with the best validation loss, and their update."""
-        options = replace(self.options, steps=self.options.planned_steps(len(self.data)))
+        planned = self.options.planned_steps(len(self.data))
+        options = replace(self.options, steps=self._most_updates)
         trainer = Trainer(
             self._new_model(), self.tokens, self.train_episodes, self.draw, options, self.seed, self.device
         )
@@ -265,10 +277,12 @@ class Fitting:
             if trainer.half_learned_at is None and gain >= _HALF:
                 trainer.half_learned_at = trainer.step
             at_rest = gain >= _ALL or (gain >= _LEARNED and waited >= (1 if gain >= _MOST else 3) * options.patience)
-            if trainer.cooling_from is None and (at_rest or trainer.step >= _COOL_AT * trainer.planned_steps):
+            allowed = trainer.planned_steps if 1 - best / self._guess_loss >= _LEARNED else planned
+            if trainer.cooling_from is None and (at_rest or trainer.step >= _COOL_AT * allowed):
                 trainer.cool_down()
             self.curve.append({"step": trainer.step, "loss": train_loss, "validation_loss": loss, "gain": gain})
-            self.tick(f"past removes {gain:.1%} of what is open", trainer.step, trainer.last_step)
+            total = trainer.last_step if trainer.cooling_from is not None or trainer.step >= planned else planned
+            self.tick(f"past removes {gain:.1%} of what is open", trainer.step, total)
             self.checkpoint.save(
                 {
                     "step": trainer.step,
@@ -299,7 +313,7 @@ class Fitting:
         """The report: what the past gains on held-out trajectories, against the present and a pooled past."""
         rows = rows_of(self.tokens, self.held_out)
         found = evaluate(model, self.tokens, self.held_out, self.device)
-        gain = self._gain(found.log_probabilities, rows) if self.curve else Gain(0.0, 0.0)
+        gain = self._gain(model, found.log_probabilities, rows, self.tokens) if self.curve else Gain(0.0, 0.0)
         pooled = None
         if self.curve and gain.share < _NO_DOUBT:
             pooled = self._pooled_gain(rows)
@@ -324,9 +338,15 @@ class Fitting:
             curve=tuple(self.curve),
         )
 
-    def _gain(self, said: NDArray[np.float32], rows: NDArray[np.int64]) -> Gain:
-        lengths = self.tokens.lengths[self.held_out]
-        return Gain.of(said, self.residual.guess[rows], self.residual.error[rows], lengths)
+    def _gain(self, model: RewardPredictor, said: NDArray[np.float32], rows: NDArray[np.int64], tokens: Tokens) -> Gain:
+        """What the past gains over the guess of the present, or over pasts of other episodes where they guess better.
+
+        A model that has learned more about the present than the predictor without memory owes that to no past.
+        """
+        guess, error = self.residual.guess[rows], self.residual.error[rows]
+        swapped = evaluate(model, tokens, self.held_out, self.device, swap_pasts=True).log_probabilities
+        better = (error * (swapped - guess)).sum(dtype=np.float64) > 0
+        return Gain.of(said, swapped if better else guess, error, self.tokens.lengths[self.held_out])
 
     def _pooled_gain(self, rows: NDArray[np.int64]) -> Gain:
         """What a pooled past gains, at its best.
@@ -352,7 +372,8 @@ class Fitting:
             self.tick("fitting a pooled past", trainer.step, updates)
             loss, _ = self._validate(trainer)
             if loss < lowest:
-                lowest, best = loss, self._gain(trainer.evaluate(self.held_out).log_probabilities, rows)
+                said = trainer.evaluate(self.held_out).log_probabilities
+                lowest, best = loss, self._gain(model, said, rows, tokens)
         return best
 
     def _new_model(self) -> RewardPredictor:

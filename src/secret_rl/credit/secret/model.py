@@ -20,6 +20,7 @@ from secret_rl.encoders import Flat, Spec, flat_size, observation_encoder
 
 _ALL_ATTENTION = 1 - 1e-4
 _NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # each distance below 32 has a bias of its own; 48 are shared by the rest
+_BIAS_SCALE = 8.0  # an optimiser moves each number by about the same: a bias has further to go
 
 
 class Prediction(NamedTuple):
@@ -75,6 +76,8 @@ class RewardPredictor(nn.Module):
         self.head = nn.Linear(units, classes)
         with torch.no_grad():  # one step among fifty has to show in what a row gathers, or training starts on a plateau
             self.projections.weight[2 * units :] *= options.value_gain
+            # Keys begin as queries: what is like the present is looked at first, and training finds what else matters.
+            self.projections.weight[units : 2 * units] = self.projections.weight[:units]
         self.sink_key = nn.Parameter(torch.zeros(units))
         self.sink_value = nn.Parameter(torch.zeros(units))
         self.distance_bias = nn.Parameter(torch.zeros(_DISTANCES))
@@ -100,11 +103,12 @@ class RewardPredictor(nn.Module):
         """Encoded tokens with what can be worked out once for all their places: queries, keys and values, too."""
         return tokens if self.options.transitions else torch.cat([tokens, self.projections(tokens)], 1)
 
-    def steps(self, tokens: Tensor, index: Tensor) -> tuple[Tensor, ...]:
-        """Tokens in their places: x, query, key and value, each (batch, time, units)."""
+    def steps(self, tokens: Tensor, index: Tensor, past: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Tokens in their places: x, query, key and value, each (batch, time, units); the latter two of ``past``."""
         query_weight, key_value_weight = self.projections.weight.split([self.options.units, 2 * self.options.units])
         x = _rows(tokens[:, : self.options.units], index)
-        y = self.transitions(tokens, index) if self.options.transitions else x
+        past = index if past is None else past
+        y = self.transitions(tokens, past) if self.options.transitions else _rows(tokens[:, : self.options.units], past)
         query = nn.functional.linear(x, query_weight)
         return x, query, *nn.functional.linear(y, key_value_weight).chunk(2, -1)
 
@@ -117,14 +121,16 @@ class RewardPredictor(nn.Module):
         """(..., units) of a step, (..., units) of what is observed after it -> (..., units)"""
         return cast(Tensor, self.norm(torch.relu(self.join_next(torch.cat([x, seen_next], -1)))))
 
-    def forward(self, tokens: Tensor, index: Tensor, dropout: "Dropout | None" = None) -> Prediction:
+    def forward(
+        self, tokens: Tensor, index: Tensor, dropout: "Dropout | None" = None, past: Tensor | None = None
+    ) -> Prediction:
         """Predict every step of a batch.
 
         ``tokens`` (tokens, units) from ``encode``; ``index`` (batch, time). Steps after the end of an episode
-        may be any token: no earlier step can see them.
+        may be any token: no earlier step can see them. ``past`` (batch, time) is looked at in place of ``index``.
         """
         dropout = dropout or Dropout(None)
-        x, query, key, value = self.steps(tokens, index)
+        x, query, key, value = self.steps(tokens, index, past)
         scores = self.score(query, key, torch.arange(index.shape[1], device=index.device))
         weights = dropout.hide(scores, self.options.dropout_steps).softmax(-1)
         mixed = self.mix(weights, value)
@@ -187,7 +193,7 @@ class RewardPredictor(nn.Module):
         """What is added to the score of a step for being so many steps back: each of the first few is its own case."""
         far = _NEAR + torch.log2(distance.clamp(min=_NEAR) / _NEAR) * _PER_DOUBLING
         bucket = torch.where(distance < _NEAR, distance.clamp(min=0), far.long().clamp(max=_DISTANCES - 1))
-        return _rows(self.distance_bias[:, None], bucket)[..., 0]
+        return _rows(_BIAS_SCALE * self.distance_bias[:, None], bucket)[..., 0]
 
     def mix(self, weights: Tensor, value: Tensor) -> Tensor:
         """What each row gathers: (batch, query, 1 + key), (batch, key, units) -> (batch, query, units)."""
@@ -201,7 +207,8 @@ class RewardPredictor(nn.Module):
 
 
 class PooledPredictor(RewardPredictor):
-    """Sees the mean and the maximum over all earlier steps, the first step and the one before; it has no attention.
+    """Sees the mean and the maximum over all earlier steps, the first step, the one before, and how often the same step
+    came before; it has no attention.
 
     Attention may stay on a plateau that a pooled past does not have. Where neither gains anything, the past most likely
     decides nothing; where only the pooled one does, attention has not learned yet.
@@ -209,18 +216,22 @@ class PooledPredictor(RewardPredictor):
 
     def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions) -> None:
         super().__init__(observation, action, classes, options)
-        self.pooling = nn.Linear(4 * options.units, options.units)
+        self.pooling = nn.Linear(4 * options.units + 1, options.units)
 
-    def forward(self, tokens: Tensor, index: Tensor, dropout: "Dropout | None" = None) -> Prediction:
+    def forward(
+        self, tokens: Tensor, index: Tensor, dropout: "Dropout | None" = None, past: Tensor | None = None
+    ) -> Prediction:
         """Predict every step of a batch."""
         dropout = dropout or Dropout(None)
-        x, _, _, value = self.steps(tokens, index)
+        x, _, _, value = self.steps(tokens, index, past)
+        past = index if past is None else past
+        often = (index[:, :, None] == past[:, None, :]).tril(-1).sum(-1, keepdim=True).float().log1p()
         seen = torch.relu(value)
         before = torch.cat([torch.zeros_like(seen[:, :1]), seen[:, :-1]], 1)
         count = torch.arange(seen.shape[1], device=seen.device).clamp(min=1)[:, None]
         # of a transition, the first step itself would show what is observed after it
         first = torch.cat([before[:, :1], seen[:, :1].expand(-1, seen.shape[1] - 1, -1)], 1)
-        pooled = [before.cumsum(1) / count, before.cummax(1).values, first, before]
+        pooled = [before.cumsum(1) / count, before.cummax(1).values, first, before, often]
         nothing = torch.zeros(*index.shape, 1, device=x.device)
         return Prediction(self.classify(x, self.pooling(torch.cat(pooled, -1)), dropout), nothing, nothing)
 

@@ -20,7 +20,7 @@ class ModelOptions:
     """Dropout after dense layers."""
     dropout_block: float = 0.2
     """Dropout in the normalisation block around attention."""
-    dropout_steps: float = 0.2
+    dropout_steps: float = 0.4
     """How often a row fails to see an earlier step in training. What was not seen may then have been there, so that
     each outcome needs evidence of its own; without, a model finds one and infers the other from its absence."""
     value_gain: float = 3.0
@@ -49,7 +49,8 @@ class TrainingOptions:
     """Of steps in the loss. "residual": the error of a predictor without memory, so that only what the past decides
     is learned from it; "paper": by the sign of the reward, as printed."""
     steps: int | None = None
-    """Updates at most; None: 30 times the square root of the number of trajectories, from 1,500 to 4,000."""
+    """Updates at most; None: 30 times the square root of the number of trajectories, from 1,500 to 4,000, and up to
+    three times as many while it still learns."""
     batch_size: int = 64
     """Trajectories per update."""
     learning_rate: float = 2e-3

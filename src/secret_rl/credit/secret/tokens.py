@@ -22,6 +22,8 @@ _SAMPLE = 1 << 16
 _MAX_ROW_BYTES = 1024  # beyond this, observations are pictures that hardly ever repeat
 _SHARE_OF_FREE = 0.5  # of a GPU's memory that rows may take
 _MAX_SHARE = 0.25  # a table pays off if steps repeat at least four times on average
+_FEW_ROWS = 64  # make a table in any case
+_MOST_PARTS = 12  # of a step, that names are looked for in
 
 
 class Rows(NamedTuple):
@@ -30,7 +32,7 @@ class Rows(NamedTuple):
     observations: Any  # nest of (tokens, ...)
     actions: Any
     first: Tensor  # (tokens,) 1.0 or 0.0
-    names: Tensor | None = None  # (tokens,) row of the table, if there is one
+    names: Tensor | None = None  # (tokens,) number of the name of each, if they have names
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Tokens:
     """(steps,) class of each reward."""
     weights: NDArray[np.float32]
     """(steps,) of each step in the loss."""
+    names: NDArray[np.int32] | None = None
+    """(rows,) number of the name of each row; None: rows have no names."""
 
     @classmethod
     def of(cls, data: "Trajectories", reward_classes: RewardClasses) -> "Tokens":
@@ -93,6 +97,16 @@ class Tokens:
     def weighted(self, weights: NDArray[np.float32]) -> "Tokens":
         """With other weights (steps,) in the loss."""
         return replace(self, weights=weights)
+
+    def with_names(self, data: "Trajectories") -> "Tokens | None":
+        """With a name for each row: one of its own in a table; else shared by rows that are alike but for a few parts.
+
+        None where rows are pictures or differ in too many parts, so that hardly any would share a name.
+        """
+        if self.ids is not None:
+            return replace(self, names=np.arange(len(self.first), dtype=np.int32))
+        names = _names_of([*arrays_of(data.observations), *arrays_of(data.actions), self.first])
+        return None if names is None else replace(self, names=names)
 
     def named(self) -> "tuple[Tokens, Specs] | None":
         """The same steps by name alone, if there is a table: each distinct one is a number; and such spaces."""
@@ -126,7 +140,7 @@ class Tokens:
     def moved(self, device: torch.device) -> "DeviceTokens":
         """With its rows in the memory of a device, whether or not they fit well."""
         observations, actions = (map_arrays(lambda a: _moved(a, device), n) for n in (self.observations, self.actions))
-        return DeviceTokens(observations, actions, self.first, self.ids, self.offsets, self.classes, self.weights)
+        return DeviceTokens(**{**vars(self), "observations": observations, "actions": actions})
 
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """The episodes with these numbers."""
@@ -150,7 +164,7 @@ class Tokens:
         """The tokens of some steps."""
         return self._rows(steps if self.ids is None else self.ids[steps], device)
 
-    def table(self, device: torch.device | str, part: slice = slice(None)) -> Rows:
+    def table(self, device: torch.device | str, part: NDArray[Any] | slice = slice(None)) -> Rows:
         """The rows as they are kept, or some of them."""
         return self._rows(part, device)
 
@@ -160,7 +174,7 @@ class Tokens:
             return as_tensor(np.asarray(array[used])).to(device)
 
         seen, done = map_arrays(chosen, self.observations), map_arrays(chosen, self.actions)
-        names = None if self.ids is None else chosen(np.arange(len(self.first)))
+        names = None if self.names is None else chosen(self.names)
         return Rows(seen, done, chosen(self.first).float(), names)
 
     def by_length(self, episodes: NDArray[np.int64], size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
@@ -176,12 +190,14 @@ class DeviceTokens(Tokens):
 
     def __post_init__(self) -> None:
         device = arrays_of(self.actions)[0].device
-        facts = self.offsets[:-1], self.lengths, self.classes, self.weights, self.first.astype(np.float32)
-        object.__setattr__(self, "_facts", tuple(torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in facts))
+        facts = self.offsets[:-1], self.lengths, self.classes, self.weights
+        marks = (self.first.astype(np.float32), *([] if self.names is None else [self.names]))
+        for name, arrays in (("_facts", facts), ("_marks", marks)):
+            object.__setattr__(self, name, tuple(torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays))
 
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """The episodes with these numbers. Padding is encoded, too, so that no count has to be waited for."""
-        starts, all_lengths, classes, weights, _ = self._facts  # type: ignore[attr-defined]
+        starts, all_lengths, classes, weights = self._facts  # type: ignore[attr-defined]
         longest = int((self.offsets[episodes + 1] - self.offsets[episodes]).max())
         chosen = torch.from_numpy(np.ascontiguousarray(episodes)).to(starts.device)
         lengths = all_lengths[chosen]
@@ -194,11 +210,11 @@ class DeviceTokens(Tokens):
     def _rows(self, used: NDArray[Any] | slice, device: torch.device | str) -> Rows:
         steps = np.arange(len(self.first))[used]
         rows = self._on_device(torch.from_numpy(steps).to(arrays_of(self.actions)[0].device))
-        return Rows(*(map_arrays(lambda tensor: tensor.to(device), part) for part in rows[:3]))
+        return Rows(*(map_arrays(lambda tensor: tensor.to(device), part) for part in rows if part is not None))
 
     def _on_device(self, used: Tensor) -> Rows:
         """Rows on the device they are on."""
-        nests = self.observations, self.actions, self._facts[-1]  # type: ignore[attr-defined]
+        nests = self.observations, self.actions, *self._marks  # type: ignore[attr-defined]
         return Rows(*(map_arrays(lambda array: array.index_select(0, used), nest) for nest in nests))
 
 
@@ -229,6 +245,23 @@ def _distinct_rows(columns: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDAr
     return where, ids.astype(np.int32)
 
 
+def _names_of(columns: list[NDArray[Any]]) -> NDArray[np.int32] | None:
+    """(rows,) the number of each row's name: what is left of it without the parts that keep rows from repeating."""
+    parts = [part for column in columns for part in _parts(column)]
+    if _are_pictures(columns) or len(parts) > _MOST_PARTS:
+        return None
+    while _distinct_share(parts) > _MAX_SHARE:
+        rest = [parts[:i] + parts[i + 1 :] for i in range(len(parts))]
+        parts = min(rest, key=_distinct_share)
+    _, names = np.unique(_hashes(parts), return_inverse=True)
+    return names.astype(np.int32)
+
+
+def _parts(column: NDArray[Any]) -> list[NDArray[Any]]:
+    """A vector of numbers in its entries, each of which may be a clock; anything else whole."""
+    return list(column.T) if column.ndim == 2 and column.dtype.kind == "f" else [column]
+
+
 def steps_rarely_repeat(data: "Trajectories") -> bool:
     """Whether most steps are distinct although they are small: observations hold a clock, a position, noise."""
     columns = [*arrays_of(data.observations), *arrays_of(data.actions)]
@@ -240,9 +273,15 @@ def _are_pictures(columns: list[NDArray[Any]]) -> bool:
 
 
 def _rarely_repeat(columns: list[NDArray[Any]]) -> bool:
+    return _distinct_share(columns) > _MAX_SHARE
+
+
+def _distinct_share(columns: list[NDArray[Any]]) -> float:
+    """The share of rows that are distinct, in a sample; 0 where it is small, and they are few."""
     rows = len(columns[0])
     sample = np.linspace(0, rows - 1, min(rows, _SAMPLE)).astype(np.int64)
-    return len(np.unique(_hashes([column[sample] for column in columns]))) > max(_MAX_SHARE * len(sample), 64)
+    distinct = len(np.unique(_hashes([column[sample] for column in columns])))
+    return distinct / len(sample) if distinct > _FEW_ROWS else 0.0
 
 
 def _hashes(columns: list[NDArray[Any]]) -> NDArray[np.uint64]:

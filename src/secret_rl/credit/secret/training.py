@@ -229,18 +229,30 @@ class Trainer:
 
 
 @torch.no_grad()
-def evaluate(model: RewardPredictor, tokens: Tokens, episodes: NDArray[np.int64], device: torch.device) -> Evaluation:
-    """Predictions on some episodes, without dropout."""
+def evaluate(
+    model: RewardPredictor,
+    tokens: Tokens,
+    episodes: NDArray[np.int64],
+    device: torch.device,
+    *,
+    swap_pasts: bool = False,
+) -> Evaluation:
+    """Predictions on some episodes, without dropout; where pasts are swapped, each looks at that of another one."""
     model.eval()
     classes = model.head.out_features
     counts = np.zeros((classes, classes), np.int64)
     ends = np.cumsum(tokens.lengths[episodes])
     said = np.empty(int(ends[-1]), np.float32)
-    for part in _evaluation_batches(tokens, episodes):
+    for part in _evaluation_batches(tokens, episodes, by_length=not swap_pasts):
         batch = tokens.batch(episodes[part], device)
         encoded = model.encode(batch.rows, Dropout(None))
-        logits = model(encoded, batch.index).logits
         lengths = tokens.lengths[episodes[part]]
+        past = None
+        if swap_pasts:  # of a shorter episode, the last step goes on
+            last = torch.from_numpy(lengths - 1).to(device)[:, None]
+            times = torch.arange(batch.index.shape[1], device=device).expand_as(batch.index)
+            past = batch.index.gather(1, torch.minimum(times, last)).roll(1, 0)
+        logits = model(encoded, batch.index, past=past).logits
         real = np.arange(batch.index.shape[1]) < lengths[:, None]
         chosen = logits.log_softmax(-1).gather(-1, batch.classes[..., None])[..., 0].cpu().numpy()
         places = (ends[part] - lengths)[:, None] + np.arange(batch.index.shape[1])
@@ -250,12 +262,12 @@ def evaluate(model: RewardPredictor, tokens: Tokens, episodes: NDArray[np.int64]
     return Evaluation(Confusion(counts), said)
 
 
-def _evaluation_batches(tokens: Tokens, episodes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+def _evaluation_batches(tokens: Tokens, episodes: NDArray[np.int64], *, by_length: bool) -> Iterator[NDArray[np.int64]]:
     longest = int(tokens.lengths[episodes].max())
-    by_length = np.argsort(tokens.lengths[episodes], kind="stable")
-    size = min(max(1, _EVALUATION_BATCH_STEPS // longest), at_a_time(longest))
-    for first in range(0, len(episodes), size):
-        yield by_length[first : first + size]
+    order = np.argsort(tokens.lengths[episodes], kind="stable") if by_length else np.arange(len(episodes))
+    size = min(max(2, _EVALUATION_BATCH_STEPS // longest), at_a_time(longest))
+    for first in range(0, len(order), size):
+        yield order[first : first + size]
 
 
 class _GraphedUpdate:
