@@ -33,6 +33,9 @@ NINE_ROOMS: dict[str, Any] = {"preset": "3x3", **SMALL}
 AS_LEARNED: dict[str, Any] = {**TWO_DOORS, "frame_skip": 8}  # as the PPO agent has learned it
 HARDER: dict[str, Any] = {**OPTIONS, "batch_size": 32}  # longer, doors rarer
 ADAPTING: dict[str, Any] = {"batch_size": 32, "steps": 8_000}
+_EARLIER = (
+    "The method before residual weights, with a weight of zeros, filters and a number of updates chosen for this task."
+)
 _PLAYERS = {"wanderer": "the wanderer", "ppo": "PPO"}
 
 
@@ -72,6 +75,7 @@ class Task:
     """Of the credit model, or of ``adapt``."""
     adapts: str | None = None
     """The task whose models are taken further on this source; None: models are new."""
+    seeds: int = 3
 
 
 def _digest(settings: Any) -> str:
@@ -97,7 +101,6 @@ class Result:
 
     name: str
     tasks: Sequence[Task]
-    seeds: int
 
     @property
     def path(self) -> Path:
@@ -122,12 +125,13 @@ def result(quick: bool) -> Result:
         small = {**TWO_DOORS, "max_steps": 200}
         options = {**OPTIONS, "steps": 60, "batch_size": 8, "units": 32}
         source, held_out = Maps("wanderer", 60, SOURCE, small), Maps("wanderer", 20, DEVELOPMENT, small)
-        return Result("keys_doors_credit-quick", [Task("2x2", source, held_out, options)], seeds=1)
+        return Result("keys_doors_credit-quick", [Task("2x2", source, held_out, options, seeds=1)])
     by_ppo, held_out_by_ppo = Maps("ppo", 4_000, SOURCE, AS_LEARNED), Maps("ppo", 500, HELD_OUT, AS_LEARNED)
     more_by_ppo = replace(by_ppo, episodes=10_000)
     return Result(
         "keys_doors_credit",
         [
+            Task("2x2-defaults", Maps("wanderer", 6_400, SOURCE), Maps("wanderer", 1_000, HELD_OUT), {}, seeds=5),
             Task("2x2", Maps("wanderer", 6_400, SOURCE), Maps("wanderer", 1_000, HELD_OUT)),
             Task(
                 "3x3",
@@ -139,16 +143,15 @@ def result(quick: bool) -> Result:
             Task("2x2-adapted", by_ppo, held_out_by_ppo, ADAPTING, adapts="2x2"),
             Task("2x2-adapted-more", more_by_ppo, held_out_by_ppo, ADAPTING, adapts="2x2"),
         ],
-        seeds=3,
     )
 
 
 def run(result: Result, command: str, *, only: str | None = None, device: str = "auto") -> Path:
     """Fit and judge with every seed; what is there already, with the same settings, is not done again."""
-    for seed in range(result.seeds):
+    for seed in range(max(task.seeds for task in result.tasks)):
         for task in result.tasks:
             settings = _settings(task, seed)
-            if only in (None, task.label) and _found(result, settings) is None:
+            if seed < task.seeds and only in (None, task.label) and _found(result, settings) is None:
                 outcome = _fit_and_judge(result, task, seed, device)
                 entry = {"label": f"{task.label}, seed {seed}", "settings": settings, **outcome}
                 records.keep(result.path, records.load(result.path), entry, command)
@@ -194,6 +197,7 @@ def judged(secret: srl.Secret, data: srl.Trajectories) -> tuple[CreditQuality, f
 
 def _settings(task: Task, seed: int) -> dict[str, Any]:
     own = {**asdict(task), "seed": seed}
+    del own["seeds"]
     return json.loads(json.dumps(own))  # type: ignore[no-any-return]
 
 
@@ -205,22 +209,26 @@ def table(result: Result) -> Path:
     """The numbers beside those asked of them, as Markdown."""
     record = records.load(result.path)
     titles = ("maps", "predicted", "attention at the key", "uniform", "strongest", "precision", "recall")
-    lines = ["# Credit in 3D: whose key opened the door", "", *_row(titles), *_row(["---"] * len(titles))]
+    rows = [*_row(titles), *_row(["---"] * len(titles))]
+    now, earlier = list(rows), list(rows)
     for task in result.tasks:
-        for seed in range(result.seeds):
+        for seed in range(task.seeds):
+            label = f"{task.label}, seed {seed}"
             entry = _found(result, _settings(task, seed))
-            if entry is None:
-                lines += _row([f"{task.label}, seed {seed}", "not run", *[""] * 5])
-                continue
-            q = entry["quality"]
-            numbers = (q[k] for k in ("predicted", "share", "uniform_share", "strongest", "precision", "recall"))
-            verdict = "" if entry["fit"]["verdict"] == "credit" else f" ({entry['fit']['verdict']})"
-            lines += _row([f"{task.label}, seed {seed}{verdict}", *(f"{number:.3f}" for number in numbers)])
+            old = next((other for other in record["panels"] if other["label"] == label), None)
+            if entry is None and old is None:
+                now += _row([label, "not run", *[""] * 5])
+            else:
+                (now if entry else earlier).extend(_line(label, entry or old))
+    lines = ["# Credit in 3D: whose key opened the door", "", *now]
+    if len(earlier) > len(rows):
+        lines += ["", "## With other settings", "", _EARLIER, "", *earlier]
     machines = sorted({entry["machine"] for entry in record["panels"]})
     lines += [
         "",
         "Trajectories on random maps, a new one each. The wanderer heads for random keys and doors; PPO has learned on "
-        "random maps.",
+        "random maps. 2x2-defaults is `Secret()` as it comes, but for keys that did not yet begin as queries, and with "
+        "TF32 products.",
         "",
         *(
             f"- {task.label}: {_learning_told(task)} {_told(task.source)}; judged on {_told(task.held_out)}."
@@ -238,6 +246,13 @@ def table(result: Result) -> Path:
     path = RESULTS / f"{result.name}.md"
     replace_text(path, "\n".join(lines))
     return path
+
+
+def _line(label: str, entry: Any) -> list[str]:
+    q = entry["quality"]
+    numbers = (q[k] for k in ("predicted", "share", "uniform_share", "strongest", "precision", "recall"))
+    verdict = entry["fit"].get("verdict", "credit")
+    return _row([label if verdict == "credit" else f"{label} ({verdict})", *(f"{number:.3f}" for number in numbers)])
 
 
 def _learning_told(task: Task) -> str:
@@ -258,8 +273,9 @@ def figure(result: Result) -> list[Path]:
 
     panels = {}
     for task in result.tasks:
-        found = [_found(result, _settings(task, seed)) for seed in range(result.seeds)]
-        bars = [entry["quality"]["concentration"] for entry in found if entry is not None]
+        labels = {f"{task.label}, seed {seed}" for seed in range(task.seeds)}
+        found = (entry for entry in records.load(result.path)["panels"] if entry["label"] in labels)
+        bars = [entry["quality"]["concentration"] for entry in found]
         if bars:
             panels[task.label] = {int(d): float(np.mean([bar[d] for bar in bars])) for d in bars[0]}
     label = "steps from the pick-up of the key"

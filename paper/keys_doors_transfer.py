@@ -72,7 +72,7 @@ class TransferResult:
 def result(quick: bool, credit: Sequence[Path] = (), runs: Path = RUNS) -> TransferResult:
     """The full size, or a small one for a quick look; credit models are those of ``keys_doors_credit`` by default."""
     if not quick:
-        models = credit or [SOURCE_CREDIT.model("2x2", seed) for seed in range(SOURCE_CREDIT.seeds)]
+        models = credit or [SOURCE_CREDIT.model("2x2", seed) for seed in range(SOURCE_CREDIT.task("2x2").seeds)]
         studies = {label: Study(CONDITIONS, world={**WORLD, **paid}, ppo=PPO) for label, paid in TARGETS.items()}
         return TransferResult(
             "keys_doors_transfer",

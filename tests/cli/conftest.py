@@ -17,10 +17,11 @@ def made(tmp_path_factory):
     for name, options in {"mazes": {}, "target": {"layout_seed": 5}}.items():
         data = srl.collect("secret_rl/Triggers-v0", 200, success_share=0.3, env_options={**OPTIONS, **options})
         data.save(folder / name)
-    options = {"steps": 150, "units": 16, "batch_size": 32, "learning_rate": 0.01, "device": "cpu"}
+    options = {"steps": 600, "units": 32, "learning_rate": 0.005, "device": "cpu"}
     with pytest.MonkeyPatch.context() as patch:
-        quick_fits(patch)
-        srl.Secret(**options).fit(srl.Trajectories.load(folder / "mazes")).save(folder / "m.safetensors")
+        quick_fits(patch, updates=300)
+        more = srl.collect("secret_rl/Triggers-v0", 2000, success_share=0.3, env_options=OPTIONS)
+        srl.Secret(**options).fit(more).save(folder / "m.safetensors")
     return folder
 
 

@@ -33,7 +33,7 @@ def tiny(tmp_path, monkeypatch):
     held_out = Maps("wanderer", 8, DEVELOPMENT, WORLD)
     adapting = {"steps": 6, "batch_size": 8}
     tasks = [Task("2x2", source, held_out, options), Task("further", further, held_out, adapting, adapts="2x2")]
-    return Result("tiny", tasks, seeds=2)
+    return Result("tiny", [replace(task, seeds=2) for task in tasks])
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["credit", "not learned", "past not needed"]
 _SURE = 3.0  # standard errors by which the past must help
-_LEAST_GAIN = 0.03
+_LEAST_GAIN = 0.01
 _OF_POOLED = 0.7  # what a pooled past gains, attention must gain so much of
 _DECIDED = 0.9  # mean probability of the true class from which the present decides it
 _MOST_MISSED = 0.25  # gain that must be out of the question before the past is not needed
