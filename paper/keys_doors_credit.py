@@ -227,8 +227,7 @@ def table(result: Result) -> Path:
     lines += [
         "",
         "Trajectories on random maps, a new one each. The wanderer heads for random keys and doors; PPO has learned on "
-        "random maps. 2x2-defaults is `Secret()` as it comes, but for keys that did not yet begin as queries, and with "
-        "TF32 products.",
+        "random maps. 2x2-defaults is `Secret()` as it comes, but for keys that did not yet start as queries.",
         "",
         *(
             f"- {task.label}: {_learning_told(task)} {_told(task.source)}; judged on {_told(task.held_out)}."

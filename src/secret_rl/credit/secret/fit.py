@@ -63,20 +63,24 @@ _STANDARDISE_ROWS = 10_000
 
 
 class Estimate(NamedTuple):
-    """What a fit will take at most."""
+    """What a fit will take; one that learns fast takes less."""
 
     updates: int
+    most_updates: int
+    """Where it still learns after these, or starts again by name."""
     batch_size: int
     """Trajectories per update: fewer than asked for where long ones would not fit in memory."""
     seconds: float
+    """Of ``updates``."""
     memory: int
     """Bytes of one update, beside the data."""
 
     def __str__(self) -> str:
+        longer = self.most_updates / self.updates
         return (
-            f"at most {self.updates:,} updates of {self.batch_size} trajectories, about {self.seconds:,.0f} s and "
+            f"{self.updates:,} updates of {self.batch_size} trajectories, about {self.seconds:,.0f} s and "
             f"{self.memory / 2**30:.1f} GiB"
-        )
+        ) + (f"; up to {longer:.0f} times as long if it learns slowly" if longer > 1 else "")
 
 
 @dataclass
@@ -136,7 +140,7 @@ class Fitting:
         return model, self.memoryless, report
 
     def estimate(self) -> Estimate:
-        """What it will take at most, from a few updates."""
+        """What it will take, from a few updates."""
         check_rewards(self.data)
         self.reward_classes = self.classes or RewardClasses.of(np.asarray(self.data.rewards))
         tokens = Tokens.of(self.data, self.reward_classes).to_device(self.device)
@@ -151,10 +155,10 @@ class Fitting:
         longest = int(tokens.lengths.max())
         units = 12 * 4 * self.model_options.units  # what is kept of each step for its gradient
         memory = trainer.batch_size * longest * (longest * BYTES_PER_PAIR + units)
-        updates = self._most_updates
+        updates, most = self.options.planned_steps(len(self.data)), self._most_updates
         if self._with_names(tokens) is not None:
-            updates += _PROBE_UPDATES + updates
-        return Estimate(updates, trainer.batch_size, _WITH_VALIDATION * each * updates, memory)
+            most += _PROBE_UPDATES + most
+        return Estimate(updates, most, trainer.batch_size, _WITH_VALIDATION * each * updates, memory)
 
     def _prepare(self) -> None:
         """Split the data, fit the predictor without memory, and weigh the steps."""

@@ -144,7 +144,7 @@ class Secret:
         return self.store_reward_queries(data)
 
     def estimate(self, data: "Trajectories") -> Estimate:
-        """What ``fit`` will take at most, from a few updates on the longest trajectories."""
+        """What ``fit`` will take, from a few updates on the longest trajectories."""
         options = self.model_options, self.training_options
         return Fitting(
             data, _encoded_specs(data), *options, self.seed, self.device, Checkpoint(None, {}), lambda *_: None
