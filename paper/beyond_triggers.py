@@ -165,10 +165,10 @@ def table(result: Result) -> Path:
     titles += [f"AP {readout}" for readout in READOUTS] + ["updates", "seconds"]
     lines = [f"# {result.title}", "", result.chosen.format(fits=len(record["panels"])), ""]
     lines += ["## Rewards that the past decides", "", *_row(titles), *_row(["---"] * len(titles))]
-    lines += [line for name in result.tasks if _ALL[name].past_matters for line in _told(result, record, name)]
+    lines += [line for name in result.tasks if _ALL[name].past_matters for line in _task_row(result, record, name)]
     titles = ["task", "verdict", "true", "history gain", "updates", "seconds"]
     lines += ["", "## Rewards that the present decides", "", *_row(titles), *_row(["---"] * len(titles))]
-    lines += [line for name in result.tasks if not _ALL[name].past_matters for line in _told(result, record, name)]
+    lines += [line for name in result.tasks if not _ALL[name].past_matters for line in _task_row(result, record, name)]
     lines += [
         "",
         f"Mean over seeds with a 95 % bootstrap interval. Judged on {result.held_out} held-out episodes each. "
@@ -188,7 +188,7 @@ def table(result: Result) -> Path:
     return path
 
 
-def _told(result: Result, record: Mapping[str, Any], name: str) -> list[str]:
+def _task_row(result: Result, record: Mapping[str, Any], name: str) -> list[str]:
     """The row of a task."""
     found = [records.entry_of(record, result.settings(name, seed)) for seed in range(result.seeds)]
     runs = [entry for entry in found if entry is not None]

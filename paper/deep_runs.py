@@ -111,8 +111,8 @@ def run(result: DeepResult, command: str, device: str = "auto") -> Path:
             entry = {"label": panel.label, "settings": settings_of(panel), **about, **_compared(learned, panel)}
             records.keep(result.path, record, entry, command)
             rows = entry["beside_first"]["conditions"]
-            told = ", ".join(f"{name} {row['area']['value']:.3f}" for name, row in rows.items())
-            print(f"  {panel.label}: {told}", flush=True)
+            areas = ", ".join(f"{name} {row['area']['value']:.3f}" for name, row in rows.items())
+            print(f"  {panel.label}: {areas}", flush=True)
     return result.path
 
 
@@ -282,21 +282,21 @@ def settings_of(panel: Deep) -> dict[str, Any]:
 def table(result: DeepResult) -> Path:
     """Every panel's comparison, as Markdown."""
     record = records.load(result.path)
-    sections = {panel.label: _told(panel, records.entry_of(record, settings_of(panel))) for panel in result.panels}
+    sections = {panel.label: _section(panel, records.entry_of(record, settings_of(panel))) for panel in result.panels}
     return records.write_page(RESULTS / f"{result.name}.md", result.title, result.note, sections, record)
 
 
-def _told(panel: Deep, entry: Mapping[str, Any] | None) -> list[str] | None:
+def _section(panel: Deep, entry: Mapping[str, Any] | None) -> list[str] | None:
     if entry is None:
         return None
-    told = f"{panel.steps:,} steps of training."
+    note = f"{panel.steps:,} steps of training."
     if any(_is_estimated(condition) for condition in panel.conditions):
-        told += (
+        note += (
             f" {panel.target_trajectories:,} target trajectories of random play per maze for the potentials that are "
             f"estimated, {entry['successful_target_trajectories']:.1%} of them successful; "
             f"{entry['mazes_without_success']} of {panel.mazes} mazes without any, where those are 0."
         )
-    return [entry["table"].rstrip(), "", told, ""]
+    return [entry["table"].rstrip(), "", note, ""]
 
 
 def figure(result: DeepResult) -> list[Path]:

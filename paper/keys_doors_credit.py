@@ -230,7 +230,7 @@ def table(result: Result) -> Path:
         "random maps. 2x2-defaults is `Secret()` as it comes, but for keys that did not yet start as queries.",
         "",
         *(
-            f"- {task.label}: {_learning_told(task)} {_told(task.source)}; judged on {_told(task.held_out)}."
+            f"- {task.label}: {_how_learned(task)} {_maps_note(task.source)}; judged on {_maps_note(task.held_out)}."
             for task in result.tasks
         ),
         "",
@@ -254,11 +254,11 @@ def _line(label: str, entry: Any) -> list[str]:
     return _row([label if verdict == "credit" else f"{label} ({verdict})", *(f"{number:.3f}" for number in numbers)])
 
 
-def _learning_told(task: Task) -> str:
+def _how_learned(task: Task) -> str:
     return "learned from" if task.adapts is None else f"models of {task.adapts}, adapted to"
 
 
-def _told(maps: Maps) -> str:
+def _maps_note(maps: Maps) -> str:
     return f"{maps.episodes:,} trajectories of {_PLAYERS[maps.player]}"
 
 

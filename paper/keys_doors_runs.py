@@ -33,7 +33,7 @@ def learn(
     """Do what is not done yet, one process for each run; gives whether everything is.
 
     After ``limit`` seconds nothing new is started. Runs come seed by seed, so that what is there by then is of all
-    conditions alike; those that need no target trajectories go on while these are collected. A run that fails is told,
+    conditions alike; those that need no target trajectories go on while these are collected. A run that fails is named,
     and the others go on.
     """
     started, workers, failures = time.monotonic(), workers or os.cpu_count() or 1, 0

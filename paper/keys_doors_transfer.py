@@ -234,7 +234,7 @@ def table(result: TransferResult) -> Path:
     sections: dict[str, list[str] | None] = {}
     for panel in result.panels:
         entry = records.entry_of(record, _settings(panel))
-        sections[panel.label] = None if entry is None else [*_told(panel, entry), *_targets_told(entry)]
+        sections[panel.label] = None if entry is None else [*_section(panel, entry), *_targets_table(entry)]
     note = (
         "Credit was fitted on trajectories of random maps; each held-out map is learned by PPO agents (`paper_ppo`). "
         "*value*, *paper*, *pending*, *mixed* (pending for rewards that the past decides, value for the others): "
@@ -247,7 +247,7 @@ def table(result: TransferResult) -> Path:
     return records.write_page(RESULTS / f"{result.name}.md", "In-domain transfer in 3D", note, sections, record)
 
 
-def _told(panel: Panel, entry: Mapping[str, Any]) -> list[str]:
+def _section(panel: Panel, entry: Mapping[str, Any]) -> list[str]:
     study, budget = panel.study, panel.study.steps
     base = times(entry, study.conditions[0].label)
     titles = ("condition", "runs", "reached", "median steps", "speed-up", "geometric mean")
@@ -279,25 +279,25 @@ def _told(panel: Panel, entry: Mapping[str, Any]) -> list[str]:
         "",
         f"A door pays {paid['door_reward']:g} and the goal {paid['goal_reward']:g} (50 in the paper); "
         f"pictures of {'x'.join(map(str, study.world['size']))}. Scale of the shaping and options "
-        f"of OnlineCredit: {_shaping_told(study)}. Agents hold an action for {acting['frame_skip']} tics, those who "
-        f"played the trajectories for {paid['frame_skip']}; PPO with {_options_told(study.ppo)}.",
+        f"of OnlineCredit: {_shaping_note(study)}. Agents hold an action for {acting['frame_skip']} tics, those who "
+        f"played the trajectories for {paid['frame_skip']}; PPO with {_options_note(study.ppo)}.",
         "",
     ]  # fmt: skip
 
 
-def _options_told(options: Mapping[str, Any]) -> str:
+def _options_note(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in options.items()) or "the paper's options"
 
 
-def _shaping_told(study: Study) -> str:
-    told = []
+def _shaping_note(study: Study) -> str:
+    scales = []
     for condition in study.conditions[1:]:
         more = "".join(f", {name} {value}" for name, value in condition.options.items())
-        told.append(f"{condition.label} {condition.scale:g}{more}")
-    return "; ".join(told)
+        scales.append(f"{condition.label} {condition.scale:g}{more}")
+    return "; ".join(scales)
 
 
-def _targets_told(entry: Mapping[str, Any]) -> list[str]:
+def _targets_table(entry: Mapping[str, Any]) -> list[str]:
     lines = [
         "The target trajectories:",
         "",
@@ -307,8 +307,8 @@ def _targets_told(entry: Mapping[str, Any]) -> list[str]:
     for number, target in enumerate(entry["targets"]):
         if target is not None:
             shares = [target.get("coverage"), target.get("mixed_from_value")]
-            told = " | ".join("" if share is None else f"{share:.1%}" for share in shares)
-            lines.append(f"| {number} | {target['steps']:,} | {target['goals']:.1%} | {told} |")
+            cells = " | ".join("" if share is None else f"{share:.1%}" for share in shares)
+            lines.append(f"| {number} | {target['steps']:,} | {target['goals']:.1%} | {cells} |")
     return [*lines, "", "*mixed* from *value*: their mean distance over the states, over the mean of *value*.", ""]
 
 

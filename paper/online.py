@@ -74,8 +74,8 @@ def run(result: OnlineResult, command: str) -> Path:
         entry = {"label": panel.label, "settings": settings_of(panel), **about, **_compared(curves, panel)}
         records.keep(result.path, record, entry, command)
         rows = entry["beside_none"]["conditions"]
-        told = ", ".join(f"{name} {row['area']['value']:.3f}" for name, row in rows.items())
-        print(f"  {panel.label}: {told}", flush=True)
+        areas = ", ".join(f"{name} {row['area']['value']:.3f}" for name, row in rows.items())
+        print(f"  {panel.label}: {areas}", flush=True)
     return result.path
 
 
@@ -147,8 +147,8 @@ def table(result: OnlineResult) -> Path:
     sections = {}
     for panel in result.panels:
         entry = records.entry_of(record, settings_of(panel))
-        told = None if entry is None else [entry["table"].rstrip(), "", *_told(result, panel, entry), ""]
-        sections[panel.label] = told
+        content = None if entry is None else [entry["table"].rstrip(), "", *_section(result, panel, entry), ""]
+        sections[panel.label] = content
     return records.write_page(RESULTS / f"{result.name}.md", "Online SECRET from scratch", _NOTE, sections, record)
 
 
@@ -160,7 +160,7 @@ _NOTE = (
 )
 
 
-def _told(result: OnlineResult, panel: Panel, entry: Mapping[str, Any]) -> list[str]:
+def _section(result: OnlineResult, panel: Panel, entry: Mapping[str, Any]) -> list[str]:
     """Episodes to 90 % of the best return, and what became of the refits."""
     lines = []
     if result.curves(panel).is_file():
@@ -170,8 +170,8 @@ def _told(result: OnlineResult, panel: Panel, entry: Mapping[str, Any]) -> list[
         lines += ["| --- | --- | --- |"]
         for label, needed in episodes_needed(curves, panel, entry["online"]).items():
             median = float(np.median([np.inf if n is None else n for n in needed]))
-            told = f"{median:,.0f}" if np.isfinite(median) else "not reached"
-            lines += [f"| {label} | {told} | {sum(n is not None for n in needed)} of {len(needed)} |"]
+            shown = f"{median:,.0f}" if np.isfinite(median) else "not reached"
+            lines += [f"| {label} | {shown} | {sum(n is not None for n in needed)} of {len(needed)} |"]
         lines += [""]
     for condition in panel.conditions:
         if condition.potential is not None:

@@ -34,8 +34,8 @@ def write_page(
 ) -> Path:
     """A Markdown page: a section for each panel, None for one that was not run, and where the numbers come from."""
     lines = [f"# {title}", "", *([note, ""] if note else [])]
-    for heading, told in sections.items():
-        lines += [f"## {heading}", "", *(["not run", ""] if told is None else told)]
+    for heading, content in sections.items():
+        lines += [f"## {heading}", "", *(["not run", ""] if content is None else content)]
     machines = sorted({entry["machine"] for entry in record["panels"]})
     lines += [f"`{record['command']}`, {record['date']}, {'; '.join(machines)}.", ""]
     replace_text(path, "\n".join(lines))

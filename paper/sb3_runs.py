@@ -18,7 +18,7 @@ from secret_rl.processes import WorkerPool
 from secret_rl.progress import progress_bar
 from secret_rl.sb3 import SmallConvolutions, paper_dqn
 
-TEST_DISCOUNT = 0.99  # of the returns that are told, whatever the agents' own
+TEST_DISCOUNT = 0.99  # of the returns in tables, whatever the agents' own
 # Chosen in other mazes, with credit; with less entropy all agents soon stop touching prizes.
 PPO_OPTIONS: dict[str, Any] = {
     "n_envs": 16,

@@ -241,21 +241,21 @@ def settings_of(panel: Transfer) -> dict[str, Any]:
 def table(result: TransferResult) -> Path:
     """Every panel's comparison, as Markdown."""
     record = records.load(result.path)
-    sections = {panel.label: _told(panel, records.entry_of(record, settings_of(panel))) for panel in result.panels}
+    sections = {panel.label: _section(panel, records.entry_of(record, settings_of(panel))) for panel in result.panels}
     return records.write_page(RESULTS / f"{result.name}.md", result.title, result.note, sections, record)
 
 
-def _told(panel: Transfer, entry: Mapping[str, Any] | None) -> list[str] | None:
+def _section(panel: Transfer, entry: Mapping[str, Any] | None) -> list[str] | None:
     if entry is None:
         return None
     lines = [entry["table"].rstrip(), ""]
     if "beside_value" in entry:
-        told = [
+        chances = [
             f"{name} {_estimate(parts['improvement'])}"
             for name, parts in entry["beside_value"].items()
             if name not in ("none", "paper", "paper, adapted")
         ]
-        lines += [f"P(improvement) over value, paired: {'; '.join(told)}.", ""]
+        lines += [f"P(improvement) over value, paired: {'; '.join(chances)}.", ""]
     return [
         *lines,
         f"{panel.target_trajectories:,} target trajectories of random play per maze, "

@@ -68,8 +68,8 @@ def watch(monkeypatch, module, name):
 
 def verdict_of(printed):
     *_, unshaped_line, credit_line, last = printed.strip().splitlines()
-    told = r"verdict: \(too small to tell\) (credit helped|credit did not help), (\S+) against (\S+)"
-    found = re.fullmatch(told, last)
+    pattern = r"verdict: \(too small to tell\) (credit helped|credit did not help), (\S+) against (\S+)"
+    found = re.fullmatch(pattern, last)
     assert found, last
     credit, unshaped = float(found[2]), float(found[3])
     assert unshaped_line.endswith(f" {unshaped:.2f}") and credit_line.endswith(f" {credit:.2f}")
@@ -119,9 +119,9 @@ def test_own_loop_learns_and_tells_unshaped_returns():
     counted = gym.wrappers.TransformReward(maze, lambda reward: paid.append(reward) or reward)
     rng = np.random.default_rng(0)
     potential = srl.TablePotential({state: float(rng.random()) for state in range(64)})
-    told = loop["learn"](srl.PotentialShaping(counted, potential, loop["DISCOUNT"]), episodes=30)
+    mean_return = loop["learn"](srl.PotentialShaping(counted, potential, loop["DISCOUNT"]), episodes=30)
     assert sum(paid) != 0
-    assert told == pytest.approx(sum(paid) / 30)
+    assert mean_return == pytest.approx(sum(paid) / 30)
 
 
 def test_examples_are_short_and_listed_and_links_lead_somewhere():

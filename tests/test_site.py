@@ -51,8 +51,8 @@ def build(tmp_path_factory):
     done = subprocess.run(command, capture_output=True, text=True, **how)
     assert done.returncode == 0, done.stderr
     expected = ("Cleaning site directory", "Building documentation to", "Documentation built in")
-    told = [line.partition("-")[2].strip() for line in (done.stdout + done.stderr).splitlines()]
-    assert [line for line in told if not line.startswith(expected)] == [], "no warning"
+    messages = [line.partition("-")[2].strip() for line in (done.stdout + done.stderr).splitlines()]
+    assert [line for line in messages if not line.startswith(expected)] == [], "no warning"
     return folder.resolve()
 
 

@@ -33,8 +33,8 @@ class MissionOnce(gym.ObservationWrapper[Any, Any, Any]):
     def observation(self, observation: Any) -> Any:
         """What is seen."""
         world: Any = self.unwrapped
-        told = 1 + COLOR_NAMES.index(world.target_color) if world.step_count == 0 else 0
-        return {"image": observation["image"], "mission": told}
+        colour = 1 + COLOR_NAMES.index(world.target_color) if world.step_count == 0 else 0
+        return {"image": observation["image"], "mission": colour}
 
 
 class KeyToDoor(MiniGridEnv):

@@ -29,7 +29,7 @@ def tiny(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_run_is_kept_and_told(tiny, monkeypatch):
+def test_every_run_is_kept_and_in_the_table(tiny, monkeypatch):
     beyond_triggers.run(tiny, "the command", only="memory_len")
     labels = ["memory_len, seed 0", "memory_len, seed 1"]
     assert [entry["label"] for entry in json.loads(tiny.path.read_text())["panels"]] == labels

@@ -84,7 +84,7 @@ def test_a_fitted_model_is_kept_for_other_results_and_a_variant_is_not(tiny, tmp
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_weights_by_sign_are_given_to_the_fit_and_told(tiny, monkeypatch):
+def test_weights_by_sign_are_given_to_the_fit_and_in_the_table(tiny, monkeypatch):
     cell, given = replace(tiny.cells[0], class_weights=(1.0, 0.1, 2.0)), []
     assert credit_runs._settings(cell)["class_weights"] == [1.0, 0.1, 2.0]
     assert "class_weights" not in credit_runs._settings(tiny.cells[0])

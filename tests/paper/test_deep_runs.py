@@ -118,9 +118,9 @@ def test_committed_tables_are_those_of_the_runs():
     for module in MODULES:
         result = module.result(False)
         record = json.loads((credit_runs.RESULTS / f"{result.name}.json").read_text())
-        told = (credit_runs.RESULTS / f"{result.name}.md").read_text()
+        page = (credit_runs.RESULTS / f"{result.name}.md").read_text()
         for panel in result.panels:
             entry = next(e for e in record["panels"] if e["label"] == panel.label)
-            assert entry["table"].rstrip() in told
+            assert entry["table"].rstrip() in page
             if "method" in entry["settings"]["source"]:  # else of an earlier method, until it is made again
                 assert entry["settings"] == deep_runs.settings_of(panel)

@@ -1,4 +1,4 @@
-"""Credit in 3D and its heat map, at a tiny size: every part runs, nothing is done twice, the numbers are told."""
+"""Credit in 3D and its heat map, at a tiny size: every part runs, nothing is done twice, numbers in the table."""
 
 import json
 from dataclasses import replace

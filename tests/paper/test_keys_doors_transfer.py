@@ -90,9 +90,9 @@ def test_every_condition_is_run_told_and_not_run_twice(tiny, monkeypatch):
 
 def test_what_changed_is_run_again_and_nothing_starts_after_the_limit(tiny, tmp_path, credit):
     study = replace(tiny.study, conditions=(Condition("none"), Condition("OnlineCredit", "OnlineCredit")), seeds=1)
-    told = []
-    assert not keys_doors_runs.learn(study, tiny.files, workers=1, limit=0, tell=told.append)
-    assert not told
+    messages = []
+    assert not keys_doors_runs.learn(study, tiny.files, workers=1, limit=0, tell=messages.append)
+    assert not messages
     with pytest.raises(FileNotFoundError, match="no run of this study"):
         keys_doors_transfer.gather(result_of(replace(tiny, study=study)), "the command")
     job, online = (study.conditions[0], 0, 0), (study.conditions[1], 0, 0)
@@ -119,9 +119,9 @@ def test_tables_are_over_cells_and_held_keys_and_on_the_scale_of_the_rewards(tin
     conditions = [condition for condition in CONDITIONS if condition.label in ("value", "paper", "pending", "mixed")]
     study = replace(tiny.study, conditions=conditions, target_trajectories=3)
     tiny.files.folder.mkdir()
-    told = keys_doors_potentials.make_potentials(study, tiny.files, 0)
+    summary = keys_doors_potentials.make_potentials(study, tiny.files, 0)
     data = keys_doors_potentials.target_trajectories(study, 0)
-    assert told.startswith(f"map 0: 3 target trajectories, {np.mean(~data.truncated):.0%}")
+    assert summary.startswith(f"map 0: 3 target trajectories, {np.mean(~data.truncated):.0%}")
     visited = set(map(tuple, np.asarray(data.states).tolist()))
     for condition in conditions:
         table = TablePotential.load(tiny.files.potential(condition, 0))
@@ -180,9 +180,9 @@ def test_the_trajectories_may_be_those_of_an_agent(tiny, tmp_path):
 def test_a_run_that_fails_is_told_and_the_others_go_on(tiny):
     broken = Condition("broken", "OnlineCredit", options={"threshold": 2.0})
     study = replace(tiny.study, conditions=(broken, Condition("none")), seeds=1)
-    told = []
-    assert not keys_doors_runs.learn(study, tiny.files, workers=1, tell=told.append)
-    assert "threshold must lie in" in told[0]
+    messages = []
+    assert not keys_doors_runs.learn(study, tiny.files, workers=1, tell=messages.append)
+    assert "threshold must lie in" in messages[0]
     assert done(study, tiny.files, (study.conditions[1], 0, 0))
 
 

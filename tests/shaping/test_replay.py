@@ -97,9 +97,9 @@ def test_transitions_are_paid_as_they_arrive(potential, seed, n, listed, **terms
         env.reset(seed=seed + i)
     for started, *step, infos in transitions(EveryEnding, seed, n, 30):
         paid = ours.step(started, *step, infos if listed else {})
-        told = [env.step(int(action)) for env, action in zip(theirs, step[1], strict=True)]
-        np.testing.assert_array_equal(paid, [result[4]["shaping_reward"] for result in told])
-        for env, result in zip(theirs, told, strict=True):
+        results = [env.step(int(action)) for env, action in zip(theirs, step[1], strict=True)]
+        np.testing.assert_array_equal(paid, [result[4]["shaping_reward"] for result in results])
+        for env, result in zip(theirs, results, strict=True):
             if result[2] or result[3]:
                 env.reset()
 

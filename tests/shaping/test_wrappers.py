@@ -99,12 +99,12 @@ def test_nothing_but_the_reward_changes(make, table, data, seed):
         plain, lived = play(env, seed, actions), play(shaped, seed, actions)
         assert len(plain) == len(lived)
         assert repr(plain[0]) == repr(lived[0])
-        for (observation, reward, *ends, info), (seen, paid, *ended, told) in zip(plain[1:], lived[1:], strict=True):
+        for (observation, reward, *ends, info), (seen, paid, *ended, more) in zip(plain[1:], lived[1:], strict=True):
             assert repr(observation) == repr(seen)
             assert ends == ended
-            assert {key: value for key, value in told.items() if key not in SHAPED} == info
-            assert told["env_reward"] == reward and paid == told["env_reward"] + told["shaping_reward"]
-            assert all(type(number) is float for number in (paid, told["env_reward"], told["shaping_reward"]))
+            assert {key: value for key, value in more.items() if key not in SHAPED} == info
+            assert more["env_reward"] == reward and paid == more["env_reward"] + more["shaping_reward"]
+            assert all(type(number) is float for number in (paid, more["env_reward"], more["shaping_reward"]))
 
 
 def test_an_info_that_the_environment_keeps_is_left_alone():
