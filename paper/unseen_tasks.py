@@ -1,21 +1,21 @@
-"""Credit in tasks that had no say in any choice: the measure of ``beyond_triggers`` on what the method never met."""
+"""Credit in tasks that were written after the method: the measure of ``beyond_triggers`` on what it met late."""
 
 from typing import Any
 
 from paper.beyond_triggers import Result, run, table
 from paper.tasks.unseen import UNSEEN
 
-_EARLIER = 0  # fits to these tasks that the table no longer has: add those that a change of the method replaces
+_EARLIER = 43  # fits to these tasks that the table no longer has: add those that a change of the method replaces
 _CHOSEN = (
-    "Default settings, data as users would have it. These tasks had no say in any choice: they were written, and their "
-    "truth tested, before any model was fitted to them. Fits ever made on them: {fits} in this table, "
-    f"{_EARLIER} before."
+    "Default settings, data as users would have it. These tasks were written, and their truth tested, before any model was "
+    "fitted to them. What the first fits came to, and what was changed after that, is in DEVIATIONS.md: this table is of "
+    f"the changed method. Fits ever made on them: {{fits}} in this table, {_EARLIER} before."
 )
 
 
 def result(quick: bool) -> Result:
     """The full size; or, to see that it runs, a single task, in which there is no credit to judge."""
-    title = "Credit in tasks never met before"
+    title = "Credit in tasks written after the method"
     if quick:
         few: dict[str, Any] = {"steps": 100, "units": 32, "batch_size": 32}
         chosen = "A quick look at one task. Fits: {fits}."

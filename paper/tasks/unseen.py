@@ -1,4 +1,4 @@
-"""Tasks that had no say in any choice of the method: other environments and other rules than those of ``TASKS``.
+"""Tasks that were written after the method: other environments and other rules than those of ``TASKS``.
 
 Here are those of Gymnasium and POPGym; ``unseen_minigrid`` has the others.
 """
