@@ -157,7 +157,7 @@ OPEN, DECIDED = np.array([0.5, 1.0]), np.array([0.95, 1.0])
         (NONE, NONE, OPEN, False, "not learned"),
         (UNSURE, UNSURE, DECIDED, True, "past not needed"),
         (UNSURE, UNSURE, DECIDED, False, "past not needed"),
-        (Gain(0.01, 0.0), None, DECIDED, True, "past not needed"),
+        (Gain(0.009, 0.0), None, DECIDED, True, "past not needed"),
     ],
 )
 def test_the_verdict(gain, pooled, decided, few_pairs, verdict):
@@ -192,7 +192,7 @@ def test_the_error_of_a_gain_is_that_of_a_mean_over_episodes():
 
 def test_a_gain_is_sure_beyond_chance_only():
     assert Gain(0.1, 0.01).sure and not Gain(0.1, 0.04).sure
-    assert not Gain(0.01, 0.0).sure, "too little to speak of"
+    assert not Gain(0.009, 0.0).sure, "too little to speak of"
     assert not Gain(-0.5, 0.01).sure
 
 

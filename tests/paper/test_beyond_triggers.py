@@ -76,7 +76,7 @@ def test_unseen_tasks_are_run_apart(tmp_path, monkeypatch):
     (path,) = unseen_tasks.main(False, "the command", analyse_only=True)
     page = (tmp_path / "unseen_tasks.md").read_text()
     assert path == str(tmp_path / "unseen_tasks.md") and "before any model was fitted" in page
-    assert "0 in this table, 0 before" in page and page.count("not run") == len(UNSEEN)
+    assert "Fits ever made on them: 0 in this table" in page and page.count("not run") == len(UNSEEN)
     with pytest.raises(ValueError, match="no such task: taxi_seen"):
         unseen_tasks.run(full, "", only="taxi_seen")
 
