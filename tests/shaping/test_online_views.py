@@ -54,7 +54,7 @@ def play(env, steps, mode):
 @pytest.mark.parametrize("reset_on_reward", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_whole_through_a_view_is_shaped_as_the_crop_is(mode, reset_on_reward):
-    """Single and side by side; the agent sees the full state, a larger crop, or only what credit sees."""
+    """One environment, and a vector of them; the agent sees the full state, a larger crop, or what credit sees."""
     options, modes = {"reset_on_reward": reset_on_reward}, {"autoreset_mode": mode}
     wide, narrow = {**MAZE, "window": None}, {**MAZE, "window": 3}
     crops = VectorPotentialShaping(TriggersVectorEnv(4, **narrow, **modes), online(None, **options), 0.9)

@@ -306,6 +306,22 @@ def test_rows_beside_the_model_make_the_same_batches(pictures, make_picture_trai
     assert read.to_device(cpu) is read
 
 
+@pytest.mark.parametrize("pairs", [1 << 25, 1])
+def test_swapped_pasts_are_those_of_other_episodes(cues, make_model, signs, monkeypatch, pairs):
+    """Also where only one episode at a time fits in memory."""
+    monkeypatch.setattr(training, "_MOST_PAIRS", pairs)
+    data = cues(9)
+    tokens, episodes = Tokens.of(data, signs), np.arange(9)
+    model = make_model(data.observation_space, data.action_space)
+    own, swapped = (
+        evaluate(model, tokens, episodes, torch.device("cpu"), swap_pasts=swap).log_probabilities
+        for swap in (False, True)
+    )
+    starts = tokens.offsets[:-1]
+    np.testing.assert_allclose(own[starts], swapped[starts], atol=1e-6)  # a first step has no past
+    assert (np.maximum.reduceat(np.abs(own - swapped), starts) > 1e-6).all()
+
+
 @pytest.fixture
 def make_cuda_trainer(cues, make_model, signs):
     data = cues(60)

@@ -107,8 +107,10 @@ class RewardPredictor(nn.Module):
         """Tokens in their places: x, query, key and value, each (batch, time, units); the latter two of ``past``."""
         query_weight, key_value_weight = self.projections.weight.split([self.options.units, 2 * self.options.units])
         x = _rows(tokens[:, : self.options.units], index)
-        past = index if past is None else past
-        y = self.transitions(tokens, past) if self.options.transitions else _rows(tokens[:, : self.options.units], past)
+        if self.options.transitions:
+            y = self.transitions(tokens, index if past is None else past)
+        else:
+            y = x if past is None else _rows(tokens[:, : self.options.units], past)
         query = nn.functional.linear(x, query_weight)
         return x, query, *nn.functional.linear(y, key_value_weight).chunk(2, -1)
 

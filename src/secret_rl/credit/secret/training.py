@@ -6,7 +6,7 @@ to the same weights.
 
 import gc
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -243,7 +243,7 @@ def evaluate(
     counts = np.zeros((classes, classes), np.int64)
     ends = np.cumsum(tokens.lengths[episodes])
     said = np.empty(int(ends[-1]), np.float32)
-    for part in _evaluation_batches(tokens, episodes, by_length=not swap_pasts):
+    for part in _evaluation_batches(tokens, episodes, swap_pasts=swap_pasts):
         batch = tokens.batch(episodes[part], device)
         encoded = model.encode(batch.rows, Dropout(None))
         lengths = tokens.lengths[episodes[part]]
@@ -262,12 +262,13 @@ def evaluate(
     return Evaluation(Confusion(counts), said)
 
 
-def _evaluation_batches(tokens: Tokens, episodes: NDArray[np.int64], *, by_length: bool) -> Iterator[NDArray[np.int64]]:
+def _evaluation_batches(tokens: Tokens, episodes: NDArray[np.int64], *, swap_pasts: bool) -> list[NDArray[np.int64]]:
     longest = int(tokens.lengths[episodes].max())
-    order = np.argsort(tokens.lengths[episodes], kind="stable") if by_length else np.arange(len(episodes))
-    size = min(max(2, _EVALUATION_BATCH_STEPS // longest), at_a_time(longest))
-    for first in range(0, len(order), size):
-        yield order[first : first + size]
+    size = min(max(1, _EVALUATION_BATCH_STEPS // longest), at_a_time(longest))
+    if swap_pasts:  # with at least one other, whatever its length: how an episode ends shows in its length
+        return np.array_split(np.arange(len(episodes)), max(1, len(episodes) // max(2, size)))
+    by_length = np.argsort(tokens.lengths[episodes], kind="stable")
+    return [by_length[first : first + size] for first in range(0, len(episodes), size)]
 
 
 class _GraphedUpdate:
