@@ -40,7 +40,7 @@ def main(quick: bool = False) -> dict[str, float]:
     secret = srl.Secret(seed=0, batch_size=64, **(raw if quick else {"steps": 800})).fit(source)
     print(secret.report)
     # 3. Held-out 8x8 mazes, three switches. The one line is the wrapper, with the discount of the loop.
-    potential = srl.OnlineCredit(secret, threshold=0.0 if quick else 0.4)
+    potential = srl.OnlineCredit(secret, threshold=0.0 if quick else 0.1)
     returns: dict[str, list[float]] = {"unshaped": [], "credit": []}
     for layout in (7,) if quick else (7, 8, 9, 10):
         maze = gym.make(MAZES, size=8, triggers=3, layout_seed=layout)

@@ -31,8 +31,8 @@ def test_tutorial_shows_what_it_prints_and_keeps_its_promises(tutorial):
     assert min(float(precision), float(recall)) > 0.98
     none, credit = (float(re.search(rf"^{name} +(-?[\d.]+)", printed, re.MULTILINE)[1]) for name in ("none", "credit"))
     assert credit > none + 0.4
-    matter, others = re.search(r"above 0.4: ([\d.]+)% of .*, ([\d.]+)% of the others", printed).groups()
-    assert float(matter) > 80 and float(others) < 2
+    matter, others = re.search(r"above 0.1: ([\d.]+)% of .*, ([\d.]+)% of the others", printed).groups()
+    assert float(matter) > 90 and float(others) < 2
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_CODE if name != "tutorial"])
