@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import secret_rl as srl
 from benchmarks.results_file import Row, interleaved, write
-from secret_rl.credit.report import RewardClasses
+from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.memoryless import Memoryless
 from secret_rl.credit.secret.model import Dropout, RewardPredictor, over_steps
 from secret_rl.credit.secret.options import ModelOptions

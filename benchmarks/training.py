@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from benchmarks.results_file import Row, interleaved, write
-from secret_rl.credit.report import RewardClasses
+from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.model import RewardPredictor
 from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
 from secret_rl.credit.secret.tokens import Tokens

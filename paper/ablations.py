@@ -15,7 +15,6 @@ UNDONE: dict[str, tuple[dict[str, Any], str | None]] = {
     "no attention to the own step": ({}, "own step"),
     "gate": ({}, "no gate"),
     "steps hidden at random": ({"dropout_steps": 0.0}, None),
-    "value projection started 3 times larger": ({"value_gain": 1.0}, None),
     "price on looking": ({"attention_penalty": 0.0}, None),
 }
 AMOUNTS = {"40,000": 40_000, "5,000": 5_000}

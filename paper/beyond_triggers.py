@@ -26,7 +26,7 @@ from secret_rl.processes import WorkerPool
 DATA = Path("runs/paper/tasks")
 SOURCE, HELD_OUT = 0, 1_001  # seeds of the data
 THREADS = 1
-METHOD = "residual, keys start as queries"  # of every run: those of an earlier method are not taken up
+METHOD = "residual, steps hidden in half"  # of every run: those of an earlier method are not taken up
 _ALL = TASKS | UNSEEN
 _CHOSEN = (
     "Default settings, data as users would have it. The defaults were chosen on these very tasks, with other episodes "

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secret_rl.credit import RewardClasses, report
+from secret_rl.credit import RewardClasses, reward_classes
 from secret_rl.credit.report import Confusion, FitReport, Gain, judge
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -128,7 +128,7 @@ def test_other_json_is_refused(data):
 
 def test_bins_close_when_they_are_full():
     values = np.arange(1.0, 11)
-    groups = report._binned(values, np.full(10, 2))
+    groups = reward_classes._binned(values, np.full(10, 2))
     assert [v for group in groups for v in group] == values.tolist()
     assert [len(group) for group in groups] == [3, 3, 3, 1]
 

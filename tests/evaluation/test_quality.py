@@ -243,6 +243,7 @@ def test_numbers_as_json_and_as_text():
         "precision 0.400, recall 0.667 at attention > 0.2, average precision 0.725, 50.0% of attention on events "
         "(evenly spread 36.7%); 2 rewards, 50.0% predicted"
     )
+    assert "nothing to judge" in str(credit_quality(two_rows(), np.zeros_like(EVENTS)))
     assert "at attention > 0.2 within 2 steps, average" in str(credit_quality(two_rows(), EVENTS, tolerance=2))
 
 

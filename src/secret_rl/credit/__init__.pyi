@@ -12,7 +12,7 @@ from .report import FitReport as FitReport
 from .report import NotLearnedWarning as NotLearnedWarning
 from .report import PastNotNeededWarning as PastNotNeededWarning
 from .report import RewardBalanceWarning as RewardBalanceWarning
-from .report import RewardClasses as RewardClasses
+from .reward_classes import RewardClasses as RewardClasses
 from .secret.method import Secret as Secret
 from .secret.model import RewardPredictor as RewardPredictor
 from .secret.options import ModelOptions as ModelOptions

@@ -18,7 +18,8 @@ from secret_rl.credit.base import (
     specs_of,
     write_model,
 )
-from secret_rl.credit.report import FitReport, RewardClasses, Verdict
+from secret_rl.credit.report import FitReport, Verdict
+from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.trajectories.nested import arrays_of
 
 if TYPE_CHECKING:

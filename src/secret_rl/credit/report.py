@@ -1,4 +1,4 @@
-"""What a fit reports: classes of reward, how well they are predicted, what the past gains, and the verdict.
+"""What a fit reports: how well rewards are predicted, what the past gains, and the verdict.
 
 A verdict other than "credit" means that attention must not be taken for credit.
 """
@@ -6,14 +6,13 @@ A verdict other than "credit" means that attention must not be taken for credit.
 import math
 import sys
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.files import finite_number, plain, whole_number
 
 if TYPE_CHECKING:
@@ -26,112 +25,6 @@ _OF_POOLED = 0.7  # what a pooled past gains, attention must gain so much of
 _DECIDED = 0.9  # mean probability of the true class from which the present decides it
 _MOST_MISSED = 0.25  # gain that must be out of the question before the past is not needed
 MIN_EPISODES = 10
-_MOST_VALUES = 8  # more distinct rewards than this are binned
-_COMMON, _LEAST = 0.01, 10  # unless such a share of the steps, and so many, have a value in common
-_BINS = 4  # of each sign
-_WITH_TIME = 0.98  # rank correlation with the step of the episode from which a reward is paid for time alone
-
-
-@dataclass(frozen=True)
-class RewardClasses:
-    """Few distinct rewards are classes of their own; many are binned.
-
-    Rewards of one sign that rise or fall with the step of the episode alone, as a success that pays less the later it
-    comes, are one class: when it came is nothing to be credited for.
-
-    >>> classes = RewardClasses.of(np.array([0.0, 0.0, 1.0, -1.0]))
-    >>> classes.values, classes.index(np.array([1.0, -0.9, 0.0])).tolist()
-    ((-1.0, 0.0, 1.0), [2, 0, 1])
-    """
-
-    values: tuple[float, ...]
-    """What each class stands for, rising: its reward, or the mean of its rewards."""
-    edges: tuple[float, ...]
-    """Where each class but the first begins."""
-
-    def __post_init__(self) -> None:
-        if not self.values or len(self.edges) != len(self.values) - 1:
-            raise ValueError(f"{len(self.values)} reward classes with {len(self.edges)} edges between them")
-        if any(low >= high for row in (self.values, self.edges) for low, high in pairwise(row)):
-            raise ValueError(f"values and edges of reward classes must rise, got {self.values} and {self.edges}")
-
-    @classmethod
-    def of(cls, rewards: NDArray[Any], times: NDArray[np.int64] | None = None) -> "RewardClasses":
-        """The classes of some rewards; ``times`` are their steps of the episode."""
-        rewards = np.asarray(rewards, np.float64)
-        values, counts = np.unique(rewards, return_counts=True)
-        many = len(values) > _MOST_VALUES
-        groups: list[list[float]] = []
-        for sign in (-1, 0, 1):
-            mine = np.sign(values) == sign
-            if sign and times is not None and mine.sum() > 3 and _follow_time(rewards, times, sign):
-                groups.append(values[mine].tolist())
-                continue
-            rare = mine & (counts < max(_COMMON * len(rewards), _LEAST)) & many
-            groups += _binned(values[mine], np.where(rare, counts, 0)[mine])
-        weights = dict(zip(values.tolist(), counts.tolist(), strict=True))
-        means = [_mean(group, [weights[value] for value in group]) for group in groups]
-        return cls(tuple(means), tuple(_between(low[-1], high[0]) for low, high in pairwise(groups)))
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @property
-    def signs(self) -> NDArray[np.int64]:
-        """(class,) -1, 0 or 1."""
-        return np.sign(self.values).astype(np.int64)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The values in words."""
-        return tuple(f"{value:+.4g}" if value else "0" for value in self.values)
-
-    def index(self, rewards: NDArray[Any]) -> NDArray[np.int64]:
-        """The class of each reward; one that the data did not hold is in the nearest."""
-        return np.searchsorted(np.asarray(self.edges), np.asarray(rewards), side="right").astype(np.int64)
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {"values": list(self.values), "edges": list(self.edges)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "RewardClasses":
-        """The inverse of ``to_json``, of any JSON."""
-        return cls(*(tuple(map(finite_number, data[name])) for name in ("values", "edges")))
-
-
-def _mean(values: list[float], counts: list[int]) -> float:
-    return values[0] if len(values) == 1 else float(np.average(values, weights=counts))  # 3 times a third is not it
-
-
-def _between(low: float, high: float) -> float:
-    """A number above ``low``, and halfway to ``high`` where there is one."""
-    middle = low / 2 + high / 2
-    return middle if low < middle else high
-
-
-def _binned(values: NDArray[np.float64], rare: NDArray[np.int64]) -> list[list[float]]:
-    """Rising values in groups: those counted in ``rare`` share bins of about equal size, the others stand alone."""
-    size = rare.sum() / _BINS
-    groups: list[list[float]] = []
-    held = 0.0
-    for value, count in zip(values.tolist(), rare.tolist(), strict=True):
-        if count and 0 < held < size:
-            groups[-1].append(value)
-            held += count
-        else:
-            groups.append([value])
-            held = count
-    return groups
-
-
-def _follow_time(rewards: NDArray[np.float64], times: NDArray[np.int64], sign: int) -> bool:
-    """Whether the rewards of a sign rise or fall with the step of the episode, and with little else."""
-    chosen = np.sign(rewards) == sign
-    ranks = [np.unique(array[chosen], return_inverse=True)[1].astype(float) for array in (rewards, times)]
-    if min(float(np.ptp(rank)) for rank in ranks) == 0:
-        return False
-    return bool(abs(np.corrcoef(ranks[0], ranks[1])[0, 1]) >= _WITH_TIME)
 
 
 @dataclass(frozen=True)
@@ -403,8 +296,8 @@ def warn_of(report: FitReport, trajectories: int) -> None:
         warnings.warn(
             f"not learned: the present leaves about {report.uncertain:,.0f} rewards of {trajectories:,} trajectories "
             f"open, and the model's past removes {report.history_gain:.0%} of that{seen}: its attention is not credit. "
-            "Give more updates (steps=...), or more trajectories: tasks of which a few hundred rewards are open "
-            f"have been learned from 2,500 trajectories{alike}",
+            "Give more trajectories, more updates if you limited them (steps=...), or another seed: tasks of which a "
+            f"few hundred rewards are open have been learned from 2,500 trajectories{alike}",
             NotLearnedWarning,
             stacklevel=_caller(),
         )

@@ -60,6 +60,8 @@ class CreditQuality:
         return cls(**{**data, "concentration": {int(d): float(v) for d, v in data["concentration"].items()}})
 
     def __str__(self) -> str:
+        if not self.rows:
+            return "nothing to judge: no attributed reward of this kind has a true event before it"
         within = f" within {self.tolerance} steps" if self.tolerance else ""
         return (
             f"precision {self.precision:.3f}, recall {self.recall:.3f} at attention > {self.threshold:g}{within}, "

@@ -151,13 +151,13 @@ def test_looking_back_is_free_until_training_cools_down(make_trainer):
 
 def test_fewer_steps_are_hidden_once_half_is_learned(make_trainer):
     trainer = make_trainer(steps=400)
-    assert [trainer.hiding(step) for step in (0, 399)] == [1, 1]
+    assert [trainer.hiding(step) for step in (0, 399)] == [0.5, 0.5]
     trainer.half_learned_at = 100
-    assert [trainer.hiding(step) for step in (100, 150, 200, 399)] == [1, 0.5, 0, 0]
+    assert [trainer.hiding(step) for step in (100, 150, 200, 399)] == [0.5, 0.25, 0, 0]
     never = make_trainer(steps=400)
     never.step = 100
     never.cool_down()  # for 150 updates
-    assert [never.hiding(step) for step in (100, 175, 250)] == [1, 0.5, 0]
+    assert [never.hiding(step) for step in (100, 175, 250)] == [0.5, 0.25, 0]
 
 
 def test_episodes_are_drawn_in_proportion(make_trainer):

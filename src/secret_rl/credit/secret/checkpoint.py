@@ -2,14 +2,22 @@
 
 import json
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from secret_rl.atomic import InUseError, Lock, folder_lock, sweep_folder
+from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
 from secret_rl.files import FileFormat, ResumeError, check_same, whole_number
+
+if TYPE_CHECKING:
+    from secret_rl.trajectories import Trajectories
 
 _STATE = "state.json"
 _REMEDY = "delete the folder and fit again"
@@ -98,3 +106,18 @@ class Checkpoint:
             return
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
+
+
+def fingerprint(
+    data: "Trajectories", model: ModelOptions, training: TrainingOptions, seed: int, weights: NDArray[Any] | None
+) -> dict[str, Any]:
+    """What an unfinished fit must share with the one that takes it up."""
+    return {
+        "episodes": len(data),
+        "steps": data.steps,
+        "content": data.fingerprint,
+        "model": asdict(model),
+        "training": asdict(training),
+        "seed": seed,
+        "weights": None if weights is None else crc32(np.ascontiguousarray(weights).tobytes()),
+    }

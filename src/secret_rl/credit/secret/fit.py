@@ -2,24 +2,16 @@
 
 import math
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from zlib import crc32
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secret_rl.credit.report import (
-    FitReport,
-    Gain,
-    RewardClasses,
-    check_held_out,
-    check_rewards,
-    judge,
-    warn_of,
-)
+from secret_rl.credit.report import FitReport, Gain, check_held_out, check_rewards, judge, warn_of
+from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.by_name import NamedPredictor, teach_encoder
 from secret_rl.credit.secret.checkpoint import Checkpoint
 from secret_rl.credit.secret.memoryless import (
@@ -33,7 +25,7 @@ from secret_rl.credit.secret.memoryless import (
 )
 from secret_rl.credit.secret.model import PooledPredictor, RewardPredictor, StepEncoder
 from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
-from secret_rl.credit.secret.tokens import Tokens, steps_rarely_repeat
+from secret_rl.credit.secret.tokens import Tokens, example_rows, steps_rarely_repeat
 from secret_rl.credit.secret.training import BYTES_PER_PAIR, Trainer, evaluate
 from secret_rl.encoders import Spec, as_tensor, has_colours, standardise
 from secret_rl.files import plain, whole_number
@@ -59,7 +51,6 @@ _VALIDATED = 1_000  # held-out episodes that are evaluated while training
 _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
 _PROBE_UPDATES = 400
 _TIMED_UPDATES, _WITH_VALIDATION = 3, 1.5  # which takes time, too, as does the predictor without memory
-_STANDARDISE_ROWS = 10_000
 
 
 class Estimate(NamedTuple):
@@ -306,7 +297,7 @@ class Fitting:
     def _validate(self, trainer: Trainer) -> tuple[float, float]:
         """The weighted loss on held-out data, and the gain."""
         said = trainer.evaluate(self.validated).log_probabilities
-        rows = rows_of(self.tokens, self.validated)
+        rows = self.tokens.steps_of(self.validated)
         weights = self.residual.error[rows].astype(np.float64)
         total = max(float(weights.sum()), 1e-9)
         self._guess_loss = float(-(weights * self.residual.guess[rows]).sum()) / total
@@ -315,7 +306,7 @@ class Fitting:
 
     def _judged(self, model: RewardPredictor, step: int, open_: float, started: float) -> FitReport:
         """The report: what the past gains on held-out trajectories, against the present and a pooled past."""
-        rows = rows_of(self.tokens, self.held_out)
+        rows = self.tokens.steps_of(self.held_out)
         found = evaluate(model, self.tokens, self.held_out, self.device)
         gain = self._gain(model, found.log_probabilities, rows, self.tokens) if self.curve else Gain(0.0, 0.0)
         pooled = None
@@ -392,10 +383,8 @@ class Fitting:
 
     def _standardise(self, encoder: StepEncoder) -> None:
         """Fit an encoder to the data, before it learns."""
-        steps = _some_steps(self.data)
         observations, actions = (
-            map_arrays(lambda array: as_tensor(np.asarray(array[steps])), nest)
-            for nest in (self.data.observations, self.data.actions)
+            map_arrays(as_tensor, example_rows(self.data, nest)) for nest in (self.data.observations, self.data.actions)
         )
         standardise(encoder.observation_encoder, observations)
         standardise(encoder.action_encoder, actions)
@@ -409,40 +398,8 @@ class Fitting:
         return memoryless
 
 
-def _some_steps(data: "Trajectories") -> NDArray[np.int64]:
-    """Steps from all over the data."""
-    return np.unique(np.linspace(0, data.steps - 1, _STANDARDISE_ROWS).astype(np.int64))
-
-
-def example_rows(data: "Trajectories") -> Any:
-    """Observations from all over the data."""
-    rows = _some_steps(data)
-    return map_arrays(lambda array: np.asarray(array[rows]), data.observations)
-
-
 def _on_cpu(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in module.state_dict().items()}
-
-
-def fingerprint(
-    data: "Trajectories", model: ModelOptions, training: TrainingOptions, seed: int, weights: NDArray[Any] | None
-) -> dict[str, Any]:
-    """What an unfinished fit must share with the one that takes it up."""
-    return {
-        "episodes": len(data),
-        "steps": data.steps,
-        "content": data.fingerprint,
-        "model": asdict(model),
-        "training": asdict(training),
-        "seed": seed,
-        "weights": None if weights is None else crc32(np.ascontiguousarray(weights).tobytes()),
-    }
-
-
-def rows_of(tokens: Tokens, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The steps of some episodes, in their order."""
-    starts, lengths = tokens.offsets[episodes], tokens.lengths[episodes]
-    return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
 
 
 def _required(found: T | None) -> T:

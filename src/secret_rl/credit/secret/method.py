@@ -21,14 +21,15 @@ from secret_rl.credit.base import (
     specs_of,
     write_model,
 )
-from secret_rl.credit.report import Confusion, FitReport, RewardClasses
-from secret_rl.credit.secret.checkpoint import Checkpoint
-from secret_rl.credit.secret.fit import Estimate, Fitting, choose_device, example_rows, fingerprint
+from secret_rl.credit.report import Confusion, FitReport
+from secret_rl.credit.reward_classes import RewardClasses
+from secret_rl.credit.secret.checkpoint import Checkpoint, fingerprint
+from secret_rl.credit.secret.fit import Estimate, Fitting, choose_device
 from secret_rl.credit.secret.memoryless import Memoryless
 from secret_rl.credit.secret.model import RewardPredictor
 from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
 from secret_rl.credit.secret.readout import AttentionInspector, Queries, attribute, source_queries, step_credit
-from secret_rl.credit.secret.tokens import Tokens
+from secret_rl.credit.secret.tokens import Tokens, example_rows
 from secret_rl.credit.secret.training import evaluate
 from secret_rl.encoders import check_spec, with_levels
 from secret_rl.files import whole_number
@@ -67,7 +68,6 @@ class Secret:
         dropout_dense: float = ModelOptions.dropout_dense,
         dropout_block: float = ModelOptions.dropout_block,
         dropout_steps: float = ModelOptions.dropout_steps,
-        value_gain: float = ModelOptions.value_gain,
         transitions: bool = ModelOptions.transitions,
         weights: str = TrainingOptions.weights,
         steps: int | None = TrainingOptions.steps,
@@ -342,7 +342,7 @@ class Secret:
 def _encoded_specs(data: "Trajectories") -> Specs:
     """The spaces, with what the data say of them."""
     observations, actions = specs_of(data.observation_space, data.action_space)
-    return with_levels(observations, example_rows(data)), actions
+    return with_levels(observations, example_rows(data, data.observations)), actions
 
 
 def _popped(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

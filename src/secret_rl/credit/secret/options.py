@@ -1,6 +1,5 @@
 """Every choice of the credit model, with its source."""
 
-import math
 from dataclasses import dataclass
 
 PAPER_WEIGHTS = (0.499, 0.02, 0.499)  # appendix A: of negative rewards, zeros and positive ones in the loss
@@ -23,8 +22,6 @@ class ModelOptions:
     dropout_steps: float = 0.4
     """How often a row fails to see an earlier step in training. What was not seen may then have been there, so that
     each outcome needs evidence of its own; without, a model finds one and infers the other from its absence."""
-    value_gain: float = 3.0
-    """How much larger the value projection starts out."""
     transitions: bool = False
     """Steps are attended to as (observation, action, next observation): for effects that only the next observation
     shows, or that chance decides."""
@@ -37,8 +34,6 @@ class ModelOptions:
         for name in ("dropout_dense", "dropout_block", "dropout_steps"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
-        if not isinstance(self.value_gain, int | float) or not math.isfinite(self.value_gain):
-            raise ValueError(f"value_gain must be a number, got {self.value_gain!r}")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secret_rl.credit.base import REWARD_KINDS, Attributions
-from secret_rl.credit.report import RewardClasses
+from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.memoryless import Memoryless
 from secret_rl.credit.secret.model import Dropout, RewardPredictor, over_steps
 from secret_rl.credit.secret.tokens import Rows, Tokens

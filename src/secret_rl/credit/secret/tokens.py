@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from secret_rl.credit.base import Specs
-from secret_rl.credit.report import RewardClasses
+from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.encoders import as_tensor
 from secret_rl.trajectories.nested import arrays_of, map_arrays
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
 _ROWS_AT_A_TIME = 1 << 17
-_SAMPLE = 1 << 16
+_SAMPLE, _EXAMPLES = 1 << 16, 10_000
 _MAX_ROW_BYTES = 1024  # beyond this, observations are pictures that hardly ever repeat
 _SHARE_OF_FREE = 0.5  # of a GPU's memory that rows may take
 _MAX_SHARE = 0.25  # a table pays off if steps repeat at least four times on average
@@ -124,6 +124,11 @@ class Tokens:
     def lengths(self) -> NDArray[np.int64]:
         """(episodes,) steps of each."""
         return np.diff(self.offsets)
+
+    def steps_of(self, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The steps of some episodes, in their order."""
+        starts, lengths = self.offsets[episodes], self.lengths[episodes]
+        return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
 
     def to_device(self, device: torch.device) -> "Tokens":
         """With its rows in the memory of a GPU, where pictures fit into half of what is free; else read as asked for.
@@ -260,6 +265,12 @@ def _names_of(columns: list[NDArray[Any]]) -> NDArray[np.int32] | None:
 def _parts(column: NDArray[Any]) -> list[NDArray[Any]]:
     """A vector of numbers in its entries, each of which may be a clock; anything else whole."""
     return list(column.T) if column.ndim == 2 and column.dtype.kind == "f" else [column]
+
+
+def example_rows(data: "Trajectories", nest: Any) -> Any:
+    """Rows from all over the data, of its observations or actions."""
+    rows = np.unique(np.linspace(0, data.steps - 1, _EXAMPLES).astype(np.int64))
+    return map_arrays(lambda array: np.asarray(array[rows]), nest)
 
 
 def steps_rarely_repeat(data: "Trajectories") -> bool:

@@ -27,6 +27,7 @@ BYTES_PER_PAIR = 24  # scores, weights, masks and their gradients
 _MOST_GRADIENT = 1.0  # norm
 _WINDOW = 32  # updates whose episodes are drawn together
 _COOLING, _LEAST_COOLING = 0.7, 150  # updates of the cooling down: a share of those before it, but so many at least
+_HIDING = 0.5  # share of the episodes in which steps are hidden, at first
 _GRAPH_TABLE = 1 << 14  # tokens up to which a whole table is encoded at each update on a GPU
 
 
@@ -105,13 +106,14 @@ class Trainer:
         return self.options.attention_penalty * min(1.0, 3 * self._cooled(step))
 
     def hiding(self, step: int) -> float:
-        """The share of the episodes in which rows fail to see steps: all until half is learned, then fewer and fewer.
+        """The share of the episodes in which rows fail to see steps: half until half is learned, then fewer and fewer.
 
-        By then the model knows what to look for in either case, and what counts several steps needs to see all.
+        By then the model knows what to look for in either case. What counts several steps needs to see all, in the
+        other episodes from the start.
         """
         if self.half_learned_at is None:
-            return 1 - self._cooled(step)
-        return max(0.0, 1 - (step - self.half_learned_at) / self.half_learned_at)
+            return _HIDING * (1 - self._cooled(step))
+        return _HIDING * max(0.0, 1 - (step - self.half_learned_at) / self.half_learned_at)
 
     def _cooled(self, step: int) -> float:
         """How far the cooling down has come, from 0 to 1."""
