@@ -17,6 +17,7 @@ from .evaluation import LearningCurves as LearningCurves
 from .evaluation import compare as compare
 from .evaluation import credit_quality as credit_quality
 from .report import explore as explore
+from .shaping import CreditBonus as CreditBonus
 from .shaping import LearnedPotential as LearnedPotential
 from .shaping import OnlineCredit as OnlineCredit
 from .shaping import PotentialShaping as PotentialShaping

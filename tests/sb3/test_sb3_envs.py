@@ -16,9 +16,9 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecMonitor
 from tests.sb3.deep_tasks import TRIGGERS
 
-from secret_rl.envs.listed import listed_infos
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.sb3 import GymnasiumVecEnv, PotentialShapingVecEnv, sb3_envs
+from secret_rl.sb3.envs import listed_infos
 from secret_rl.shaping import OnlineCredit, PotentialShaping, TablePotential, VectorPotentialShaping
 from secret_rl.testing.shaping import EveryEnding, Everything
 from secret_rl.testing.strategies import triggers_options

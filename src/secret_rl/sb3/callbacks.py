@@ -154,7 +154,11 @@ def _check(
         raise ValueError("changing is given, but the environments are not shaped: give shaping=shape_with(changing)")
     if changing is None and shaped:
         raise ValueError(f"the environments are shaped, and the replay buffer would be too: {_HOW}")
-    if changing is not None and gamma is not None and any(d != gamma for d in envs.get_attr("shaping_discount")):
+    if (
+        changing is not None
+        and gamma is not None
+        and any(discount not in (gamma, None) for discount in envs.get_attr("shaping_discount"))
+    ):
         raise ValueError(f"the environments are shaped with another discount than the agent's, {gamma}: use the same")
     if buffer is not None and online.needs_states:
         raise ValueError(

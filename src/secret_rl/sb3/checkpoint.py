@@ -21,6 +21,9 @@ from secret_rl.atomic import Lock, folder_lock, is_locked_or_left, sweep_folder
 from secret_rl.files import Arrays, FileFormat, check_same, finite_number, whole_number
 from secret_rl.sb3.buffers import unflattened
 from secret_rl.sb3.curves import DeepCurve
+from secret_rl.sb3.envs import layers
+from secret_rl.sb3.shaping import CreditBonusVecEnv
+from secret_rl.shaping.bonus import BonusShaper
 from secret_rl.trajectories.spaces import problem_with_rows
 
 STATE = "state.json"
@@ -79,6 +82,7 @@ class TrainingFolder:
         self._state = {
             "fingerprint": self._settings, "part": part, "finished": finished, "files": files, "model": state,
             "replay": None if buffer is None else _numbers_of(buffer, BUFFER_NUMBERS),
+            "bonuses": [bonus.state() for bonus in _bonuses(model)],
         }  # fmt: skip
         FORMAT.write_json(self.folder / STATE, self._state)
         self._sweep()
@@ -91,6 +95,8 @@ class TrainingFolder:
             if self._state["replay"] is not None:
                 arrays = _ARRAYS.read_arrays(self._file("replay"), finite=False)[1]
                 _set_buffer(model.replay_buffer, self._state["replay"], arrays)  # type: ignore[attr-defined]
+            for bonus, state in zip(_bonuses(model), self._state["bonuses"], strict=True):
+                bonus.restore(state)
         return curve
 
     def __enter__(self) -> "TrainingFolder":
@@ -125,6 +131,12 @@ class TrainingFolder:
             whole_number(state["part"])
             _true_or_false("finished", state["finished"])
         return state
+
+
+def _bonuses(model: BaseAlgorithm) -> list[BonusShaper]:
+    """The bonuses that an agent is paid: how far each has faded belongs to its training."""
+    envs = () if model.env is None else layers(model.env)
+    return [layer.bonus for layer in envs if isinstance(layer, CreditBonusVecEnv)]
 
 
 def save_weights(model: BaseAlgorithm, path: str | Path) -> Path:

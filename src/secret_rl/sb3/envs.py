@@ -2,8 +2,9 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import gymnasium as gym
@@ -15,15 +16,15 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecMonitor, VecNormalize
 
-from secret_rl.envs.listed import listed_infos
 from secret_rl.seeding import policy_seed
 from secret_rl.trajectories.nested import map_arrays
 
 EnvLike = str | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any] | VecEnv | VectorEnv[Any, Any, Any]
 """An id, a function that makes one environment, or environments."""
 Shaping = Callable[[VecEnv, float], VecEnv]
-"""Shapes environments for a discount, as ``shape_with(potential)`` does."""
+"""Shapes environments for a discount, as ``shape_with(potential)`` and ``bonus_with(credit)`` do."""
 
+_AS_PYTHON = "?lqdO"  # what Gymnasium stores bool, int, float and objects as; other numbers stay NumPy's
 _GOING_ON = {"TimeLimit.truncated": False}
 _FINAL = frozenset(["final_obs", "_final_obs", "final_info", "_final_info"])  # of the episodes that have just ended
 _SPACES = {"observation_space": "single_observation_space", "action_space": "single_action_space"}
@@ -274,7 +275,7 @@ def learning_envs(
         if not isinstance(layer, VecEnvWrapper) and layer.has_attr("shaping_discount"):
             found = layer.get_attr("shaping_discount")
         for discount in found:
-            if discount != gamma:
+            if discount not in (gamma, None):
                 raise ValueError(
                     f"the environments are shaped with discount {discount}, but the agent learns with {gamma}: "
                     "shaping with another discount changes what is optimal; use the same for both"
@@ -309,3 +310,40 @@ def layers(envs: VecEnv) -> Iterator[VecEnv]:
     while isinstance(envs, VecEnvWrapper):
         envs = envs.venv
         yield envs
+
+
+def listed_infos(
+    infos: Mapping[str, Any], n: int, common: Mapping[str, Any] | None = None, *, rows: NDArray[np.int64] | None = None
+) -> list[dict[str, Any]]:
+    """The infos of ``n`` environments, in the layout of Gymnasium, as a list.
+
+    Args:
+        infos: Of a vector environment: an array of each entry, and a mask ``_entry`` where some have none.
+        n: How many environments are listed.
+        common: Entries that all of them get.
+        rows: (n,) which environments; None: all there are.
+
+    >>> infos = {"state": np.array([3, 5]), "luck": np.array([0.5, 0.0]), "_luck": np.array([True, False])}
+    >>> listed_infos(infos, 2), listed_infos(infos, 1, {"new": True}, rows=np.array([1]))
+    ([{'state': 3, 'luck': 0.5}, {'state': 5}], [{'state': 5, 'new': True}])
+    """
+    listed: list[dict[str, Any]] = [{} for _ in range(n)]
+    for name, values in infos.items():
+        mask = infos.get("_" + name)
+        if mask is None and name[:1] == "_" and name[1:] in infos:
+            continue  # the mask of another entry
+        if isinstance(values, Mapping):
+            column: Any = listed_infos(values, n, rows=rows)
+        else:
+            column = values if rows is None else values[rows]
+            if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.char in _AS_PYTHON:
+                column = column.tolist()
+        pairs: Iterable[Any] = zip(listed, column, strict=True)
+        if mask is not None and not mask.all():
+            pairs = compress(pairs, (mask if rows is None else mask[rows]).tolist())
+        for info, value in pairs:
+            info[name] = value
+    for name, value in (common or {}).items():
+        for info in listed:
+            info[name] = value
+    return listed

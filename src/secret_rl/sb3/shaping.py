@@ -8,33 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor
 
+from secret_rl.shaping.bonus import BonusConfig, BonusShaper
 from secret_rl.shaping.core import PotentialLike, Shaper, ShapingConfig, last_seen
 
 
-class PotentialShapingVecEnv(VecEnvWrapper):
-    """``PotentialShaping`` for the ``VecEnv`` of Stable-Baselines3: the same rewards, the same arguments.
+class ShapedVecEnv(VecEnvWrapper):
+    """Environments whose rewards a ``Shaper`` adds to, with the parts in the infos."""
 
-    ``discount`` must be the algorithm's ``gamma``. Algorithms bootstrap where a time limit cuts an episode short: keep
-    ``truncation="keep"``.
+    shaping_discount: float | None = None
+    """The discount of the agent that the shaping is for; None: for any."""
 
-    Put a ``Monitor`` (or ``VecMonitor``) inside, so that the unshaped returns are logged: ``make_vec_env`` does.
-    ``VecNormalize`` goes outside.
-    """
-
-    def __init__(
-        self,
-        venv: VecEnv,
-        potential: PotentialLike,
-        discount: float,
-        *,
-        scale: float | str = 1.0,
-        truncation: str = "keep",
-    ) -> None:
+    def __init__(self, venv: VecEnv, shaper: Shaper) -> None:
         super().__init__(venv)
-        spaces = venv.observation_space, venv.action_space
-        config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
-        self.shaping_discount, self.shaping_scale = config.discount, config.scale
-        self._shaper = Shaper(config, venv.num_envs, *spaces)
+        self._shaper = shaper
         self._actions: NDArray[Any] | None = None
         self._none = np.zeros(venv.num_envs, np.bool_)
         source = venv
@@ -95,11 +81,75 @@ class PotentialShapingVecEnv(VecEnvWrapper):
         return super().get_attr(attr_name, indices)
 
 
+class PotentialShapingVecEnv(ShapedVecEnv):
+    """``PotentialShaping`` for the ``VecEnv`` of Stable-Baselines3: the same rewards, the same arguments.
+
+    ``discount`` must be the algorithm's ``gamma``. Algorithms bootstrap where a time limit cuts an episode short: keep
+    ``truncation="keep"``.
+
+    Put a ``Monitor`` (or ``VecMonitor``) inside, so that the unshaped returns are logged: ``make_vec_env`` does.
+    ``VecNormalize`` goes outside.
+    """
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        potential: PotentialLike,
+        discount: float,
+        *,
+        scale: float | str = 1.0,
+        truncation: str = "keep",
+    ) -> None:
+        spaces = venv.observation_space, venv.action_space
+        config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
+        super().__init__(venv, Shaper(config, venv.num_envs, *spaces))
+        self.shaping_discount, self.shaping_scale = config.discount, config.scale
+
+
+class CreditBonusVecEnv(ShapedVecEnv):
+    """``CreditBonus`` for the ``VecEnv`` of Stable-Baselines3; ``fade_steps`` counts the steps of all environments."""
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        potential: PotentialLike,
+        *,
+        scale: float = 1.0,
+        fade_steps: int | None = None,
+        fade_at_return: float | None = None,
+    ) -> None:
+        spaces = venv.observation_space, venv.action_space
+        config = BonusConfig.from_args(potential, scale, fade_steps, fade_at_return, *spaces)
+        self.bonus = BonusShaper(config, venv.num_envs, *spaces)
+        """How much of the bonus is left (``bonus.left``), and the state of that."""
+        super().__init__(venv, self.bonus)
+
+
 def shape_with(
     potential: PotentialLike, *, scale: float | str = 1.0, truncation: str = "keep"
 ) -> Callable[[VecEnv, float], PotentialShapingVecEnv]:
     """Shaping for ``secret_rl.sb3.train``: makes shaped environments of environments and a discount."""
     return _ShapeWith(potential, scale, truncation)
+
+
+def bonus_with(
+    potential: PotentialLike, *, scale: float = 1.0, fade_steps: int | None = None, fade_at_return: float | None = None
+) -> Callable[[VecEnv, float], CreditBonusVecEnv]:
+    """A bonus for ``secret_rl.sb3.train``, as ``CreditBonus`` pays it: ``train(..., shaping=bonus_with(credit))``."""
+    return _BonusWith(potential, scale, fade_steps, fade_at_return)
+
+
+@dataclass(frozen=True)
+class _BonusWith:
+    potential: PotentialLike
+    scale: float
+    fade_steps: int | None
+    fade_at_return: float | None
+
+    def __call__(self, venv: VecEnv, _discount: float) -> CreditBonusVecEnv:
+        return CreditBonusVecEnv(
+            venv, self.potential, scale=self.scale, fade_steps=self.fade_steps, fade_at_return=self.fade_at_return
+        )
 
 
 @dataclass(frozen=True)

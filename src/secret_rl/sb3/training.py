@@ -77,7 +77,7 @@ def train(
             vector environment that resets within the step.
         steps: Environment steps, of all environments together.
         gamma: Discount of one step, of the agent and of the shaping, also where an agent learns from several steps.
-        shaping: Makes shaped environments of environments: ``shape_with(potential)``.
+        shaping: Makes shaped environments of environments: ``shape_with(potential)``, or ``bonus_with(credit)``.
         policy: Name or class of the policy.
         policy_kwargs: Options of the policy.
         learning_rate: A number, or a function of the share of training that remains; None: the algorithm's default.
@@ -223,7 +223,8 @@ def _model(
 ) -> BaseAlgorithm:
     parameters = inspect.signature(algorithm).parameters
     discounts = "gamma" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    if not discounts and gamma != 1 and envs.has_attr("shaping_discount"):
+    shaped = envs.has_attr("shaping_discount") and any(envs.get_attr("shaping_discount"))
+    if not discounts and gamma != 1 and shaped:
         raise ValueError(f"{algorithm.__name__} does not discount, so its shaping must not either: use gamma=1")
     own: dict[str, Any] = {"gamma": gamma} if discounts else {}
     # Copies: Stable-Baselines3 writes into policy_kwargs, which the caller may want to use again.

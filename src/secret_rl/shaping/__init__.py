@@ -1,6 +1,7 @@
 """From credit to faster learning: potentials, and the wrappers that add them to the reward (paper, section 2.2)."""
 
 from secret_rl.plugins import load_plugins
+from secret_rl.shaping.bonus import CreditBonus, VectorCreditBonus
 from secret_rl.shaping.core import (
     Batch,
     CoverageWarning,
@@ -19,10 +20,10 @@ from secret_rl.shaping.table import TablePotential
 from secret_rl.shaping.wrappers import PotentialShaping, VectorPotentialShaping
 
 __all__ = [
-    "KINDS", "Batch", "Cells", "ChangingPotential", "CoverageWarning", "EventCredit", "LearnedPotential",
+    "KINDS", "Batch", "Cells", "ChangingPotential", "CoverageWarning", "CreditBonus", "EventCredit", "LearnedPotential",
     "NoCreditPaidWarning", "NoPotential", "NotCreditWarning", "Observed", "OnlineCredit", "Potential",
-    "PotentialRangeWarning", "PotentialShaping", "ReplayShaping", "TablePotential", "VectorPotentialShaping",
-    "estimate_potential", "learn_potential", "register_kind",
+    "PotentialRangeWarning", "PotentialShaping", "ReplayShaping", "TablePotential", "VectorCreditBonus",
+    "VectorPotentialShaping", "estimate_potential", "learn_potential", "register_kind",
 ]  # fmt: skip
 
 load_plugins("secret_rl.potentials")

@@ -176,7 +176,7 @@ class ShapingConfig:
         loaded = load_potential(potential)
         if spaces:
             check_spaces(loaded, *spaces)
-        if not (_is_number(discount) and 0 < discount <= 1):
+        if not (is_number(discount) and 0 < discount <= 1):
             raise ValueError(f"discount must be the agent's own, in (0, 1], got {discount!r}")
         if truncation not in ("keep", "zero"):
             choices = '"keep" (the agent bootstraps where a time limit cuts an episode short) or "zero" (it does not)'
@@ -194,12 +194,25 @@ class ShapingConfig:
         return self.discount * (self.scale * next_phi) - self.scale * phi
 
 
+class Config(Protocol):
+    """What turns Phi into what is added to rewards."""
+
+    @property
+    def potential(self) -> Potential:
+        """Asked for Phi."""
+
+    @property
+    def scale(self) -> float:
+        """Of what is added."""
+
+    def rewards(self, phi: Values, next_phi: Values, terminated: Mask, truncated: Mask, /) -> Values:
+        """(n,) what is added to the rewards of n steps."""
+
+
 class Shaper:
     """The shaping of n environments: asks a potential, and keeps Phi of the present states."""
 
-    def __init__(
-        self, config: ShapingConfig, n: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]
-    ) -> None:
+    def __init__(self, config: Config, n: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self.config, self._spaces = config, (observation_space, action_space)
         self._carry = config.potential.init(n)
         self._none = np.zeros(n, np.bool_)
@@ -356,7 +369,7 @@ def _scale(potential: Potential, scale: float | str) -> float:
             )
         fitting = min(1.0, reward_bound / bound) if bound > 0 else 1.0
         return fitting if fitting * bound <= reward_bound else nextafter(fitting, 0.0)  # the division may round up
-    if not (_is_number(scale) and isfinite(scale) and scale >= 0):
+    if not (is_number(scale) and isfinite(scale) and scale >= 0):
         raise ValueError(f'scale must be a number of at least 0, or "fit", got {scale!r}')
     # A whole share of a reward, added up from many, may come out a little above it.
     if bound is not None and reward_bound is not None and scale * bound > reward_bound * (1 + _ROUNDING):
@@ -369,5 +382,6 @@ def _scale(potential: Potential, scale: float | str) -> float:
     return float(scale)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value is a single real number."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

@@ -15,7 +15,41 @@ _NO, _YES = np.zeros(1, np.bool_), np.ones(1, np.bool_)
 _RESET_NEEDED = "no episode has begun: call reset() first"
 
 
-class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class ShapedEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment whose rewards a ``Shaper`` adds to, with the parts in the info."""
+
+    shaping_discount: float | None = None
+    """The discount of the agent that the shaping is for; None: for any."""
+
+    def __init__(self, env: gym.Env[Any, Any], shaper: Shaper) -> None:
+        super().__init__(env)
+        self._spaces, self._shaper, self._begun = (env.observation_space, env.action_space), shaper, False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._shaper.start(_YES, one_row(self._spaces[0], observation), [info])
+        self._begun = True
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take a step and add the shaping to its reward."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if not self._begun:
+            raise gym.error.ResetNeeded(_RESET_NEEDED)
+        reward = float(reward)
+        stacked = "shaping_reward" in info
+        env_reward = info["env_reward"] if stacked else reward
+        seen, done = one_row(self._spaces[0], observation), one_row(self._spaces[1], action)
+        batch = self._shaper.batch(_NO, _YES, seen, done, np.array([env_reward], np.float64), [info])
+        shaping = float(self._shaper.step(batch, _YES if terminated else _NO, _YES if truncated else _NO)[0])
+        info = info.copy()  # environments may keep theirs
+        info["env_reward"] = env_reward
+        info["shaping_reward"] = info["shaping_reward"] + shaping if stacked else shaping
+        return observation, reward + shaping, terminated, truncated, info
+
+
+class PotentialShaping(ShapedEnv, RecordConstructorArgs):
     """Adds discount * Phi' - Phi to the reward, which changes no optimal policy (Ng et al. 1999; paper, section 2.2).
 
     >>> import gymnasium as gym, secret_rl
@@ -62,39 +96,14 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             truncation=truncation,
             _disable_deepcopy=True,  # potentials may hold a whole model; they are not changed by use
         )
-        gym.Wrapper.__init__(self, env)
-        self._spaces = env.observation_space, env.action_space
-        config = ShapingConfig.from_args(potential, discount, scale, truncation, *self._spaces)
+        spaces = env.observation_space, env.action_space
+        config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
         inner = env.get_wrapper_attr("shaping_discount") if env.has_wrapper_attr("shaping_discount") else discount
-        if inner != config.discount:
+        if inner not in (config.discount, None):
             clash = f"the environment is shaped with discount {inner}, and discount {discount} is asked for"
             raise ValueError(f"{clash}: both must be the agent's own")
+        ShapedEnv.__init__(self, env, Shaper(config, 1, *spaces))
         self.potential, self.shaping_discount, self.shaping_scale = config.potential, config.discount, config.scale
-        self._shaper = Shaper(config, 1, *self._spaces)
-        self._begun = False
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._shaper.start(_YES, one_row(self._spaces[0], observation), [info])
-        self._begun = True
-        return observation, info
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take a step and add the shaping to its reward."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        if not self._begun:
-            raise gym.error.ResetNeeded(_RESET_NEEDED)
-        reward = float(reward)
-        stacked = "shaping_reward" in info
-        env_reward = info["env_reward"] if stacked else reward
-        seen, done = one_row(self._spaces[0], observation), one_row(self._spaces[1], action)
-        batch = self._shaper.batch(_NO, _YES, seen, done, np.array([env_reward], np.float64), [info])
-        shaping = float(self._shaper.step(batch, _YES if terminated else _NO, _YES if truncated else _NO)[0])
-        info = info.copy()  # environments may keep theirs
-        info["env_reward"] = env_reward
-        info["shaping_reward"] = info["shaping_reward"] + shaping if stacked else shaping
-        return observation, reward + shaping, terminated, truncated, info
 
     def tabular_shaping(self, model: Any) -> dict[str, Any]:
         """The shaping as arrays over the states of a finite task, for compiled agents.
@@ -103,46 +112,25 @@ class PotentialShaping(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """
         if not hasattr(self.potential, "tabulate"):
             raise AttributeError(f"{self.potential!r} has no form as arrays")
-        config = self._shaper.config  # the scale is not multiplied in: rounding would differ
+        config: Any = self._shaper.config  # the scale is not multiplied in: rounding would differ
         return {
             **self.potential.tabulate(model),
             **{name: getattr(config, name) for name in ("scale", "discount", "keep_on_truncation")},
         }
 
 
-class VectorPotentialShaping(VectorWrapper[Any, Any, Any, Any, Any]):
-    """``PotentialShaping`` for vector environments: the same rewards and infos, the same arguments.
+class ShapedVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Vector environments whose rewards a ``Shaper`` adds to, with the parts in the infos."""
 
-    >>> import gymnasium as gym, secret_rl
-    >>> from secret_rl.shaping import TablePotential, VectorPotentialShaping
-    >>> envs = gym.make_vec("secret_rl/Triggers-v0", num_envs=4, layout_seed=1)
-    >>> envs = VectorPotentialShaping(envs, TablePotential({state: state / 1024 for state in range(1024)}), 0.99)
-    >>> _ = envs.reset(seed=0)
-    >>> _, rewards, _, _, infos = envs.step(envs.action_space.sample())
-    >>> bool((rewards == infos["env_reward"] + infos["shaping_reward"]).all())
-    True
+    shaping_discount: float | None = None
+    """The discount of the agent that the shaping is for; None: for any."""
 
-    In NEXT_STEP mode the step that resets an environment pays nothing. In SAME_STEP mode, the two parts of the last
-    reward of an episode are in ``infos["final_info"]``, as everything else of its last step is.
-    """
-
-    def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        potential: PotentialLike,
-        discount: float,
-        *,
-        scale: float | str = 1.0,
-        truncation: str = "keep",
-    ) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], shaper: Shaper) -> None:
         super().__init__(env)
-        spaces = env.single_observation_space, env.single_action_space
-        config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
-        self.shaping_discount, self.shaping_scale = config.discount, config.scale
         if env.metadata.get("autoreset_mode") is None:
             gym.logger.warn(f'{env} does not say its metadata["autoreset_mode"]: taking it for NEXT_STEP')
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode") or AutoresetMode.NEXT_STEP)
-        self._shaper = Shaper(config, env.num_envs, *spaces)
+        self._shaper = shaper
         self._begun = False
         self._none = np.zeros(env.num_envs, np.bool_)
         self._over = self._none  # (n,) NEXT_STEP: the next step is a reset
@@ -191,6 +179,37 @@ class VectorPotentialShaping(VectorWrapper[Any, Any, Any, Any, Any]):
         if last is not None:
             infos["final_info"] = _with_parts(infos["final_info"], ended, env_rewards, shaping)
         return observations, rewards + shaping, terminated, truncated, _with_parts(infos, stepped, env_rewards, shaping)
+
+
+class VectorPotentialShaping(ShapedVectorEnv):
+    """``PotentialShaping`` for vector environments: the same rewards and infos, the same arguments.
+
+    >>> import gymnasium as gym, secret_rl
+    >>> from secret_rl.shaping import TablePotential, VectorPotentialShaping
+    >>> envs = gym.make_vec("secret_rl/Triggers-v0", num_envs=4, layout_seed=1)
+    >>> envs = VectorPotentialShaping(envs, TablePotential({state: state / 1024 for state in range(1024)}), 0.99)
+    >>> _ = envs.reset(seed=0)
+    >>> _, rewards, _, _, infos = envs.step(envs.action_space.sample())
+    >>> bool((rewards == infos["env_reward"] + infos["shaping_reward"]).all())
+    True
+
+    In NEXT_STEP mode the step that resets an environment pays nothing. In SAME_STEP mode, the two parts of the last
+    reward of an episode are in ``infos["final_info"]``, as everything else of its last step is.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        potential: PotentialLike,
+        discount: float,
+        *,
+        scale: float | str = 1.0,
+        truncation: str = "keep",
+    ) -> None:
+        spaces = env.single_observation_space, env.single_action_space
+        config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
+        super().__init__(env, Shaper(config, env.num_envs, *spaces))
+        self.shaping_discount, self.shaping_scale = config.discount, config.scale
 
 
 def _env_rewards(rewards: Values, infos: dict[str, Any]) -> Values:
