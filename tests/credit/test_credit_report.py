@@ -191,7 +191,7 @@ def test_the_error_of_a_gain_is_that_of_a_mean_over_episodes():
 
 
 def test_a_gain_is_sure_beyond_chance_only():
-    assert Gain(0.1, 0.01).sure and not Gain(0.1, 0.04).sure
+    assert Gain(0.1, 0.01).sure and not Gain(0.1, 0.03).sure
     assert not Gain(0.009, 0.0).sure, "too little to speak of"
     assert not Gain(-0.5, 0.01).sure
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
 Verdict = Literal["credit", "not learned", "past not needed"]
-_SURE = 3.0  # standard errors by which the past must help
+_SURE = 4.0  # standard errors by which the past must help: the weights kept are the best of many on these episodes
 _LEAST_GAIN = 0.01
 _OF_POOLED = 0.7  # what a pooled past gains, attention must gain so much of
 _DECIDED = 0.9  # mean probability of the true class from which the present decides it

@@ -119,7 +119,7 @@ class PotentialShaping(ShapedEnv, RecordConstructorArgs):
         }
 
 
-class ShapedVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
+class ShapedVectorEnv(VectorWrapper):  # generic since Gymnasium 1.4 only
     """Vector environments whose rewards a ``Shaper`` adds to, with the parts in the infos."""
 
     shaping_discount: float | None = None

@@ -40,7 +40,7 @@ class ViewObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorAr
         return self.views.one(observation)
 
 
-class VectorViewObservation(VectorWrapper[Any, Any, Any, Any, Any]):
+class VectorViewObservation(VectorWrapper):  # generic since Gymnasium 1.4 only
     """A vector environment seen through views, in every autoreset mode; see ``ViewObservation``.
 
     >>> import gymnasium as gym, secret_rl

@@ -80,7 +80,7 @@ def test_a_clock_is_left_out_of_names(signs):
     first[data.offsets[:-1]] = True
     parts = np.stack([data.observations["symbol"], data.actions, first], 1)
     _, wanted = np.unique(parts, axis=0, return_inverse=True)
-    pairs = set(zip(named.names.tolist(), wanted.tolist(), strict=True))
+    pairs = set(zip(named.names.tolist(), wanted.ravel().tolist(), strict=True))
     assert len(pairs) == len(set(named.names.tolist())) == wanted.max() + 1, "alike in all else: the same name"
     moved = named.moved(torch.device("cpu"))
     rows = np.array([0, 5, 17])

@@ -20,7 +20,7 @@ from secret_rl.encoders import Flat, Spec, flat_size, observation_encoder
 
 _ALL_ATTENTION = 1 - 1e-4
 _NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # each distance below 32 has a bias of its own; 48 are shared by the rest
-_VALUE_GAIN = 10.0  # the value projection starts out so much larger
+VALUE_GAIN = 10.0  # the value projection starts out so much larger
 _BIAS_SCALE = 8.0  # an optimiser moves each number by about the same: a bias has further to go
 
 
@@ -78,7 +78,7 @@ class RewardPredictor(nn.Module):
         with torch.no_grad():
             # One step among fifty has to show in what a row gathers, or training starts on a plateau, and finds one
             # outcome alone.
-            self.projections.weight[2 * units :] *= _VALUE_GAIN
+            self.projections.weight[2 * units :] *= VALUE_GAIN
             # Keys begin as queries: what is like the present is looked at first, and training finds what else matters.
             self.projections.weight[units : 2 * units] = self.projections.weight[:units]
         self.sink_key = nn.Parameter(torch.zeros(units))
