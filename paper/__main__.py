@@ -8,9 +8,9 @@ NAMES = (
     "transfer_in_domain", "transfer_bigger", "transfer_inverted", "transfer_window", "transfer_class_weights",
     "transfer_source_data", "transfer_target_data", "transfer_learned", "deep_inverted", "deep_in_domain",
     "deep_sb3", "online", "keys_doors_credit", "keys_doors_heat", "keys_doors_transfer",
-    "beyond_triggers", "unseen_tasks",
+    "beyond_triggers", "unseen_tasks", "unseen_small",
 )  # fmt: skip
-_OF_TASKS = ("beyond_triggers", "unseen_tasks")
+_OF_TASKS = ("beyond_triggers", "unseen_tasks", "unseen_small")
 
 
 def main(arguments: list[str] | None = None) -> list[str]:
@@ -20,15 +20,15 @@ def main(arguments: list[str] | None = None) -> list[str]:
     parser.add_argument("--quick", action="store_true", help="a small size, minutes on two cores")
     parser.add_argument("--analyse", action="store_true", help="only write tables and figures of runs that are there")
     parser.add_argument("--run-only", action="store_true", help="only run: no table and no figure")
-    parser.add_argument("--only", metavar="TASK", help=f"of {' and '.join(_OF_TASKS)}: this task alone")
-    parser.add_argument("--jobs", type=int, help=f"of {' and '.join(_OF_TASKS)}: so many runs at a time")
+    parser.add_argument("--only", metavar="TASK", help=f"of {', '.join(_OF_TASKS)}: this task alone")
+    parser.add_argument("--jobs", type=int, help=f"of {', '.join(_OF_TASKS)}: so many runs at a time")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.names) - set(NAMES))
     if unknown:
         parser.error(f"no such result: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     given = {name: getattr(options, name) for name in ("only", "jobs") if getattr(options, name) is not None}
     if given and options.names not in ([name] for name in _OF_TASKS):
-        parser.error(f"--{next(iter(given))} is an option of {' and '.join(_OF_TASKS)}: name one of them alone")
+        parser.error(f"--{next(iter(given))} is an option of {', '.join(_OF_TASKS)}: name one of them alone")
     written: list[str] = []
     for name in options.names or NAMES:
         module = import_module(f"paper.{name}")

@@ -18,6 +18,7 @@ from paper import records
 from paper.credit_runs import RESULTS, THRESHOLD, interval, machine
 from paper.tasks import TASKS, Data, Task
 from paper.tasks.unseen import UNSEEN
+from paper.tasks.unseen_small import UNSEEN_SMALL
 from secret_rl.atomic import replace_text, replacing
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
 from secret_rl.credit.secret.readout import READOUTS
@@ -27,7 +28,7 @@ DATA = Path("runs/paper/tasks")
 SOURCE, HELD_OUT = 0, 1_001  # seeds of the data
 THREADS = 1
 METHOD = "residual, steps hidden in half"  # of every run: those of an earlier method are not taken up
-_ALL = TASKS | UNSEEN
+_ALL = TASKS | UNSEEN | UNSEEN_SMALL
 _CHOSEN = (
     "Default settings, data as users would have it. The defaults were chosen on these very tasks, with other episodes "
     "to judge on (DEVIATIONS.md), so this tells nothing for sure of a task that they have not met."
@@ -136,9 +137,9 @@ def judged(secret: srl.Secret, task: Task, episodes: int) -> dict[str, float]:
 def with_cause(data: Data, task: Task) -> NDArray[np.bool_]:
     """(steps,) which rewards are judged: of the right kind, and due to an earlier step."""
     rewards = np.asarray(data.trajectories.rewards)
-    kind: NDArray[np.bool_] = rewards > 0 if task.judged == "positive" else rewards != 0
+    kind: NDArray[np.bool_] = {"all": rewards != 0, "positive": rewards > 0, "negative": rewards < 0}[task.judged]
     if data.truth.dtype != np.bool_:
-        return kind & (data.truth >= 0) if task.judged == "positive" else data.truth >= 0
+        return data.truth >= 0 if task.judged == "all" else kind & (data.truth >= 0)
     before = np.concatenate([[0], np.cumsum(data.truth)])[:-1]
     starts = data.trajectories.offsets[:-1]
     return kind & (before > np.repeat(before[starts], data.trajectories.lengths))

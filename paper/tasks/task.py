@@ -42,7 +42,7 @@ class Task:
     """Whether a step's own observation and action leave its reward open, and the past decides."""
     tolerance: int = 0
     """Steps by which credit may miss the truth."""
-    judged: Literal["all", "positive"] = "all"
+    judged: Literal["all", "positive", "negative"] = "all"
     """Which rewards the truth is about."""
     events: Literal["all", "any"] = "all"
     """Whether credit should find all marked steps, or any: where each alone is evidence enough."""

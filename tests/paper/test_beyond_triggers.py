@@ -1,6 +1,7 @@
 """Credit in tasks of others, at a tiny size: runs are kept, read-outs are compared, verdicts are counted."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from paper.__main__ import main
 from paper.beyond_triggers import Result
 from paper.tasks import TASKS, Data
 from paper.tasks.unseen import UNSEEN
+from paper.tasks.unseen_small import UNSEEN_SMALL
 
-from paper import beyond_triggers, unseen_tasks
+from paper import beyond_triggers, unseen_small, unseen_tasks
 from secret_rl.credit.secret.readout import READOUTS
 
 
@@ -60,6 +62,17 @@ def test_rewards_that_are_judged():
     assert beyond_triggers.with_cause(Data(data.trajectories, causes), task).sum() == 2
 
 
+def test_only_rewards_of_the_judged_kind_are_judged():
+    task = UNSEEN_SMALL["trap"]
+    data = task.make(100, 7)
+    rewards = np.asarray(data.trajectories.rewards)
+    assert task.judged == "negative" and (rewards > 0).any()
+    np.testing.assert_array_equal(beyond_triggers.with_cause(data, task), rewards < 0)
+    first = Data(data.trajectories, np.where(data.trajectories.terminated, 0, -1))
+    for judged, wanted in (("negative", rewards < 0), ("positive", rewards > 0), ("all", rewards != 0)):
+        np.testing.assert_array_equal(beyond_triggers.with_cause(first, replace(task, judged=judged)), wanted)
+
+
 def test_the_sizes_are_as_they_should_be():
     full, quick = beyond_triggers.result(False), beyond_triggers.result(True)
     assert set(full.tasks) == set(TASKS) and full.seeds == 5 and not full.options, "the library's defaults"
@@ -68,17 +81,21 @@ def test_the_sizes_are_as_they_should_be():
         assert TASKS[name].events == "any"
 
 
-def test_unseen_tasks_are_run_apart(tmp_path, monkeypatch):
-    full, quick = unseen_tasks.result(False), unseen_tasks.result(True)
-    assert full.tasks == tuple(UNSEEN) and full.seeds == 5 and not full.options, "the library's defaults"
-    assert not UNSEEN[quick.tasks[0]].past_matters, "a quick look learns nothing of what is judged"
+@pytest.mark.parametrize(
+    ("study", "tasks", "words"),
+    [(unseen_tasks, UNSEEN, "before any model was fitted"), (unseen_small, UNSEEN_SMALL, "did not know the method")],
+)
+def test_unseen_tasks_are_run_apart(study, tasks, words, tmp_path, monkeypatch):
+    full, quick = study.result(False), study.result(True)
+    assert full.tasks == tuple(tasks) and full.seeds == 5 and not full.options, "the library's defaults"
+    assert not tasks[quick.tasks[0]].past_matters, "a quick look learns nothing of what is judged"
     monkeypatch.setattr(beyond_triggers, "RESULTS", tmp_path)
-    (path,) = unseen_tasks.main(False, "the command", analyse_only=True)
-    page = (tmp_path / "unseen_tasks.md").read_text()
-    assert path == str(tmp_path / "unseen_tasks.md") and "before any model was fitted" in page
-    assert "Fits ever made on them: 0 in this table" in page and page.count("not run") == len(UNSEEN)
+    (path,) = study.main(False, "the command", analyse_only=True)
+    page = (tmp_path / f"{full.name}.md").read_text()
+    assert path == str(tmp_path / f"{full.name}.md") and words in page
+    assert "Fits ever made on them: 0 in this table" in page and page.count("not run") == len(tasks)
     with pytest.raises(ValueError, match="no such task: taxi_seen"):
-        unseen_tasks.run(full, "", only="taxi_seen")
+        study.run(full, "", only="taxi_seen")
 
 
 def test_options_of_one_result_alone(capsys):

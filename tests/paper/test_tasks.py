@@ -12,14 +12,18 @@ from minigrid.core.constants import COLOR_NAMES, COLOR_TO_IDX
 from paper.tasks import HELD_OUT, TASKS, TRAINING
 from paper.tasks.bsuite import Discounting
 from paper.tasks.unseen import UNSEEN
+from paper.tasks.unseen_small import UNSEEN_SMALL
 
 from secret_rl.trajectories.nested import map_arrays
 
 EPISODES, SEED = 150, 7
-ALL = TASKS | UNSEEN
+ALL = TASKS | UNSEEN | UNSEEN_SMALL
 NEEDING = [name for name, task in ALL.items() if task.past_matters]
 OTHERS = [name for name, task in ALL.items() if not task.past_matters]
-CONTINUOUS = "mountain_car_left", "pendulum_upright"
+CONTINUOUS = (
+    "mountain_car_left", "pendulum_upright", "trap", "doctor", "test_then_treat", "dict_clock", "reach_grip",
+    "three_of_three",
+)  # fmt: skip
 DOOR, KEY, BALL, BOX, GOAL = 4, 5, 6, 7, 8  # MiniGrid's numbers of objects
 PICK_UP, DROP_OFF, TOGGLE = 4, 5, 5
 
@@ -33,12 +37,15 @@ def starts_of(data):
     return np.repeat(data.trajectories.offsets[:-1], np.diff(data.trajectories.offsets))
 
 
+def marks_before(data):
+    """(steps,) how many marked steps of the episode lie before the step."""
+    before = np.concatenate([[0], np.cumsum(data.truth)])[:-1]
+    return before - before[starts_of(data)]
+
+
 def has_cause(data):
     """(steps,) whether a marked step lies before the step, or it has a cause of its own."""
-    if data.truth.dtype != bool:
-        return data.truth >= 0
-    before = np.concatenate([[0], np.cumsum(data.truth)])[:-1]
-    return before > before[starts_of(data)]
+    return data.truth >= 0 if data.truth.dtype != bool else marks_before(data) > 0
 
 
 def causes(data):
@@ -49,6 +56,10 @@ def causes(data):
 
 def ends(data):
     return data.trajectories.offsets[1:] - 1
+
+
+def is_judged(name, rewards):
+    return {"all": rewards != 0, "positive": rewards > 0, "negative": rewards < 0}[ALL[name].judged]
 
 
 def agree(paid, expected):
@@ -87,15 +98,18 @@ def test_every_judged_reward_has_a_cause(name):
     data = made(name)
     rewards, found = data.trajectories.rewards, has_cause(data)
     if data.truth.dtype == bool:
-        judged = rewards > 0 if ALL[name].judged == "positive" else rewards != 0
-        assert judged.any() and found[judged].all()
+        judged = is_judged(name, rewards)
+        assert judged.any() and (found[judged].all() or name == "test_then_treat"), "there chance pays who did not test"
     else:
         judged = found
         assert judged.any() and (rewards[judged] != 0).all()
     if ALL[name].judged == "positive":
         assert (rewards[judged] > 0).all() and (rewards <= 0).any()
+    elif ALL[name].judged == "negative":
+        assert (rewards[judged] < 0).all() and (rewards > 0).any()
     else:
-        assert (rewards[judged] < 0).any() and (rewards > 0).any()
+        assert (rewards[judged] < 0).any() or name == "shop", "there what does not fit pays 0"
+        assert (rewards > 0).any()
         assert (rewards[judged] > 0).any() or name == "battleship", "there a cause is why nothing is hit"
 
 
@@ -118,7 +132,7 @@ def present(name, data):
     if isinstance(seen, dict):
         seen = np.concatenate([part.reshape(len(part), -1) for key, part in seen.items() if key != "time"], 1)
     seen = seen.reshape(len(seen), -1)
-    if name == "umbrella":
+    if name in ("umbrella", "shop"):
         seen = seen[:, :3]
     return np.concatenate([seen, data.trajectories.actions.reshape(len(seen), -1)], 1)
 
@@ -134,22 +148,23 @@ def by_present(data, name=None):
 def test_the_present_alone_does_not_decide(name):
     data = made(name)
     outcomes = by_present(data, name)
-    rows, signs = present(name, data), np.sign(data.trajectories.rewards)
-    judged = np.flatnonzero(has_cause(data) & (signs > 0 if ALL[name].judged == "positive" else signs != 0))
+    rows = present(name, data)
+    judged = np.flatnonzero(has_cause(data) & is_judged(name, data.trajectories.rewards))
     ambiguous = [len(outcomes[rows[row].tobytes()]) > 1 for row in judged]
     assert np.mean(ambiguous) > 0.5
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
-def test_the_end_of_the_drive_says_little_about_its_beginning(name):
+def test_the_end_says_little_about_what_was_before(name):
     data = made(name)
     last = ends(data)[data.trajectories.terminated[ends(data)]]
-    rows = np.concatenate([data.trajectories.observations, data.trajectories.actions], 1)[last]
-    rows = (rows - rows.mean(0)) / rows.std(0)
+    rows = present(name, data)[last].astype(float)
+    rows = (rows - rows.mean(0)) / np.maximum(rows.std(0), 1e-6)
     paid = data.trajectories.rewards[last] > 0
     distance = ((rows[:, None] - rows) ** 2).sum(-1) + np.diag(np.full(len(rows), np.inf))
-    nearest = paid[np.argsort(distance, 1)[:, :9]].mean(1) > 0.5
-    assert (nearest == paid).mean() < max(paid.mean(), 1 - paid.mean()) + 0.15
+    share = paid[np.argsort(distance, 1)[:, :9]].mean(1)  # of the nearest ends that paid
+    more = share > paid.mean()
+    assert (more[paid].mean() + 1 - more[~paid].mean()) / 2 < 0.7, "balanced accuracy; chance is 0.5"
 
 
 @pytest.mark.parametrize("name", ["taxi_delivery", "taxi_delivery_signed"])
@@ -259,15 +274,19 @@ def test_the_goal_pays_after_the_left_hill():
 
 
 def test_unseen_tasks_are_apart():
-    assert not set(UNSEEN) & set(TASKS)
+    assert len(ALL) == len(TASKS) + len(UNSEEN) + len(UNSEEN_SMALL)
+    assert sum(task.past_matters for task in UNSEEN_SMALL.values()) == 16 and len(UNSEEN_SMALL) == 19
     assert sum(task.past_matters for task in UNSEEN.values()) == 8 and len(UNSEEN) == 11
     assert len({task.source.split(";")[0] for task in UNSEEN.values()} & {task.source for task in TASKS.values()}) == 0
 
 
-@pytest.mark.parametrize("name", UNSEEN)
+ONE_TRY = [name for name in NEEDING if name in UNSEEN_SMALL and name not in ("grid_key", "coupons")]
+
+
+@pytest.mark.parametrize("name", [*UNSEEN, *ONE_TRY])
 def test_both_outcomes_are_common_in_unseen_tasks(name):
-    rewards, task = np.asarray(made(name).trajectories.rewards), UNSEEN[name]
-    paid = rewards == 1 if name == "key_to_door" else rewards > 0
+    rewards, task = np.asarray(made(name).trajectories.rewards), ALL[name]
+    paid = rewards == 1 if name in ("key_to_door", "apples") else rewards < 0 if name == "trap" else rewards > 0
     rewarded = np.add.reduceat(paid, made(name).trajectories.offsets[:-1]) > 0
     if name in ("battleship", "autoencode"):  # every step pays or costs
         assert 0.05 < paid[rewards != 0].mean() < 0.6
@@ -374,3 +393,108 @@ def test_what_lies_ahead_pays(name):
     data = made(name)
     ahead = data.trajectories.observations[:, 3, 5, 0]
     agree(data.trajectories.rewards > 0, (ahead == GOAL) & (data.trajectories.actions == 2))
+
+
+@pytest.mark.parametrize("name", UNSEEN_SMALL)
+def test_small_tasks_keep_to_their_spaces(name):
+    data = made(name).trajectories[:20]
+    for space, columns in (
+        (data.observation_space, data.observations),
+        (data.action_space, data.actions),
+    ):
+        for row in range(data.steps):
+            assert space.contains(map_arrays(lambda column, row=row: column[row], columns)), (name, row)
+
+
+MARKS = {  # of small tasks: the steps that are marked, by what was seen and done
+    "grid_key": lambda seen, done: (seen[:, 1, 1, 1] == 1) & (done == 4),
+    "delivery_end": lambda seen, done: (seen[:, 2] == 1) & (seen[:, 3] < 3) & (done == 4),
+    "trap": lambda seen, done: (seen[:, 1] > 0.5) & (done == 2),
+    "combo_lock": lambda seen, done: (seen[:, 1] == 1) & (done == 2),
+    "shop": lambda seen, done: (seen[:, 1] == 1) & (done > 0),
+    "dict_clock": lambda seen, done: (seen["picture"].max((1, 2, 3)) == 250) & (done == 1),
+    "reach_grip": lambda seen, done: (np.hypot(*seen[:, 2:4].T) < 0.3) & (done[:, 2] > 0),
+    "either_or": lambda seen, done: (seen[:, 1] > 0) & (done == 2),
+    "mail_order": lambda seen, done: (seen[:, 0] == 7) & (done == 1),
+    "safe": lambda seen, done: ((seen[:, 0] == 1) & (done == 2)) | ((seen[:, 0] == 2) & (done == 0)),
+}
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_marks_of_small_tasks_are_of_what_was_seen_and_done(name):
+    data = made(name)
+    np.testing.assert_array_equal(data.truth, MARKS[name](data.trajectories.observations, data.trajectories.actions))
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("grid_key", 1), ("trap", 1), ("doctor", 1), ("dict_clock", 1), ("sowing", 1), ("reach_grip", 1),
+        ("either_or", 1), ("mail_order", 1), ("safe", 2), ("three_of_three", 3),
+    ],
+)  # fmt: skip
+def test_small_tasks_pay_for_their_marks(name, needed):
+    data = made(name)
+    seen, rewards, asked = (getattr(data.trajectories, key) for key in ("observations", "rewards", "terminated"))
+    if name == "grid_key":
+        asked = (seen[:, 1, 1, 2] == 1) & (data.trajectories.actions == 4)
+    elif name == "mail_order":
+        asked = seen[:, 1] == 1
+    agree(rewards[asked] < 0 if name == "trap" else rewards[asked] > 0, marks_before(data)[asked] >= needed)
+    assert len(np.unique(rewards[~asked])) == 1
+
+
+def test_a_parcel_pays_that_was_fetched_before_the_round_ended():
+    data = made("delivery_end")
+    handed_in = (data.trajectories.observations[:, 3] == 1) & (data.trajectories.actions == 5)
+    handed_in = np.add.reduceat(handed_in, data.trajectories.offsets[:-1]) > 0
+    agree(data.trajectories.rewards[ends(data)] > 0, has_cause(data)[ends(data)] & handed_in)
+
+
+def test_the_lock_opens_for_red_and_then_blue():
+    data = made("combo_lock")
+    over = np.flatnonzero(data.trajectories.terminated)
+    rooms, firsts = data.trajectories.observations[:, 0], starts_of(data)[over]
+    pressed = [rooms[first:row][data.truth[first:row]].tolist() for first, row in zip(firsts, over, strict=True)]
+    assert {(), (0,), (3,), (0, 3), (3, 0)} >= {tuple(order) for order in pressed}
+    agree(data.trajectories.rewards[over] > 0, np.array([order == [0, 3] for order in pressed]))
+
+
+def test_the_treatment_pays_that_the_test_showed():
+    data = made("test_then_treat")
+    seen, actions, rewards = data.trajectories.observations, data.trajectories.actions, data.trajectories.rewards
+    tested, shown = ends(data)[has_cause(data)[ends(data)]], np.flatnonzero(data.truth)
+    assert (actions[shown - 1] == 1).all() and (np.abs(seen[shown, 2]) > 1).all()
+    agree(rewards[tested] > 0, actions[tested] == np.where(seen[shown, 2] > 0, 3, 2))
+    assert {-1, 1} == set(rewards[np.setdiff1d(ends(data), tested)]), "else chance decides"
+
+
+def test_the_obstacle_pays_for_the_item_that_fits():
+    data = made("shop")
+    seen, over = data.trajectories.observations, ends(data)
+    items = np.add.reduceat(data.trajectories.actions * data.truth, data.trajectories.offsets[:-1])
+    agree(data.trajectories.rewards[over] > 0, items == seen[over, 2])
+    assert (seen[over, 2] > 0).all() and not np.delete(data.trajectories.rewards, over).any()
+
+
+def test_the_door_pays_for_the_key_and_apples_pay_at_once():
+    data = made("apples")
+    seen, actions, rewards = data.trajectories.observations[:, 0], data.trajectories.actions, data.trajectories.rewards
+    took = np.add.reduceat((seen == 2) & (actions == 1), data.trajectories.offsets[:-1]) > 0
+    tried = (seen == 3) & (actions == 1)
+    agree(rewards[tried] == 1, np.repeat(took, data.trajectories.lengths)[tried])
+    np.testing.assert_array_equal(rewards == 0.1, (seen == 1) & (actions == 1))
+    rows, cause = causes(data)
+    assert (rewards[rows] == 1).all() and (seen[cause] == 2).all() and (actions[cause] == 1).all()
+
+
+def test_each_till_pays_for_the_coupon_of_its_colour():
+    data = made("coupons")
+    (kinds, colours), actions = data.trajectories.observations.T, data.trajectories.actions
+    agree(data.trajectories.rewards > 0, data.truth >= 0)
+    rows, cause = causes(data)
+    assert (kinds[rows] == 2).all() and (kinds[cause] == 1).all() and (actions[cause] == 1).all()
+    np.testing.assert_array_equal(colours[rows], colours[cause])
+    assert (kinds == 2).sum() == 3 * EPISODES
+    clipped = np.add.reduceat((kinds == 1) & (actions == 1), data.trajectories.offsets[:-1])
+    np.testing.assert_array_equal(np.add.reduceat(data.truth >= 0, data.trajectories.offsets[:-1]), clipped)
