@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from secret_rl.credit.secret import fit
-from secret_rl.credit.secret.model import Dropout, RewardPredictor
+from secret_rl.credit.secret.model import VALUE_GAIN, Dropout, RewardPredictor
 from secret_rl.credit.secret.tokens import Rows
 
 _OUT_OF_REACH = -1e4
@@ -42,6 +42,25 @@ class OwnStep(RewardPredictor):
         return super().score(query, key, times + 1)
 
 
+class OwnKeys(RewardPredictor):
+    """The key projection starts out at random, as the others do."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        units = self.options.units
+        with torch.no_grad():
+            self.projections.weight[units : 2 * units] = nn.Linear(units, units).weight
+
+
+class PlainValues(RewardPredictor):
+    """The value projection starts out like the others."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        with torch.no_grad():
+            self.projections.weight[2 * self.options.units :] /= VALUE_GAIN
+
+
 class NoSink(OwnStep):
     """Attention to the past and the own step alone, as printed."""
 
@@ -67,6 +86,8 @@ VARIANTS: dict[str, type[RewardPredictor]] = {
     "no first mark": NoFirstMark,
     "own step": OwnStep,
     "no sink": NoSink,
+    "own keys": OwnKeys,
+    "plain values": PlainValues,
     "no gate": NoGate,
 }
 
