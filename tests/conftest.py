@@ -1,12 +1,14 @@
 """Settings for all tests."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side: threads that wait for each other would only spin
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
 
 settings.register_profile(
     "default",
