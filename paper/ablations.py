@@ -16,7 +16,7 @@ UNDONE: dict[str, tuple[dict[str, Any], str | None]] = {
     "gate": ({}, "no gate"),
     "steps hidden at random": ({"dropout_steps": 0.0}, None),
     "keys start as queries": ({}, "own keys"),
-    "value projection started 10 times larger": ({}, "plain values"),
+    "value projection started 5 times larger": ({}, "plain values"),
     "price on looking": ({"attention_penalty": 0.0}, None),
 }
 AMOUNTS = {"40,000": 40_000, "5,000": 5_000}

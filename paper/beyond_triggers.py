@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 import secret_rl as srl
 from paper import records
-from paper.credit_runs import RESULTS, THRESHOLD, interval, machine
+from paper.credit_runs import METHOD, RESULTS, THRESHOLD, interval, machine
 from paper.tasks import TASKS, Data, Task
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
+from paper.tasks.unseen_third import UNSEEN_THIRD
 from secret_rl.atomic import replace_text, replacing
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
 from secret_rl.credit.secret.readout import READOUTS
@@ -27,8 +28,7 @@ from secret_rl.processes import WorkerPool
 DATA = Path("runs/paper/tasks")
 SOURCE, HELD_OUT = 0, 1_001  # seeds of the data
 THREADS = 1
-METHOD = "residual, steps hidden in half"  # of every run: those of an earlier method are not taken up
-_ALL = TASKS | UNSEEN | UNSEEN_SMALL
+_ALL = TASKS | UNSEEN | UNSEEN_SMALL | UNSEEN_THIRD
 _CHOSEN = (
     "Default settings, data as users would have it. The defaults were chosen on these very tasks, with other episodes "
     "to judge on (DEVIATIONS.md), so this tells nothing for sure of a task that they have not met."

@@ -20,7 +20,7 @@ from secret_rl.encoders import Flat, Spec, flat_size, observation_encoder
 
 _ALL_ATTENTION = 1 - 1e-4
 _NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # each distance below 32 has a bias of its own; 48 are shared by the rest
-VALUE_GAIN = 10.0  # the value projection starts out so much larger
+VALUE_GAIN = 5.0  # the value projection starts out so much larger
 _BIAS_SCALE = 8.0  # an optimiser moves each number by about the same: a bias has further to go
 
 
