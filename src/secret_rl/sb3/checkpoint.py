@@ -22,6 +22,7 @@ from secret_rl.files import Arrays, FileFormat, check_same, finite_number, whole
 from secret_rl.sb3.buffers import unflattened
 from secret_rl.sb3.curves import DeepCurve
 from secret_rl.sb3.envs import layers
+from secret_rl.sb3.exploring import ExploringDQN
 from secret_rl.sb3.shaping import CreditBonusVecEnv
 from secret_rl.shaping.bonus import BonusShaper
 from secret_rl.trajectories.spaces import problem_with_rows
@@ -173,6 +174,8 @@ def load_weights(model: BaseAlgorithm, weights: BaseAlgorithm | str | Path) -> N
         followed = getattr(model.policy, name.removesuffix("_target"), None)
         if name.endswith("_target") and isinstance(followed, nn.Module):
             target.load_state_dict(followed.state_dict())
+    if isinstance(model, ExploringDQN):
+        model.acting_policy.load_state_dict(model.policy.state_dict())
 
 
 def described(value: Any) -> Any:
