@@ -18,13 +18,22 @@ from tests.sealing import change_arrays, change_json
 
 from secret_rl.atomic import InUseError, folder_lock
 from secret_rl.files import FileFormatError, ResumeError
-from secret_rl.sb3 import PotentialShapingVecEnv, bonus_with, load_weights, save_weights, shape_with, train
+from secret_rl.sb3 import (
+    ExploringDQN,
+    PotentialShapingVecEnv,
+    bonus_with,
+    load_weights,
+    save_weights,
+    shape_with,
+    train,
+)
 from secret_rl.sb3.checkpoint import end_running_episodes
-from secret_rl.shaping import EventCredit, TablePotential
-from secret_rl.testing.shaping import EveryEnding
+from secret_rl.shaping import EventCredit, TablePotential, VisitCounts
+from secret_rl.testing.shaping import EveryEnding, Everything
 
 POTENTIAL = TablePotential({state: state / 400 for state in range(400)})
 BONUS = bonus_with(EventCredit("trigger_activated", amount=0.5), fade_steps=180, fade_at_return=0.5)
+BONUSES = bonus_with(Everything(), fade_steps=180), bonus_with(VisitCounts(), scale=0.1)
 REPLAYED = {"learning_starts": 20, "buffer_size": 120, "train_freq": 1, "batch_size": 8, **SMALL}
 ROLLED_OUT = {"n_steps": 8, "batch_size": 16, "n_epochs": 2, **SMALL}
 RECURRENT = ROLLED_OUT | {"policy": "MlpLstmPolicy", "policy_kwargs": {"lstm_hidden_size": 4}}
@@ -43,6 +52,7 @@ CASES = {
     "PPO": (sb3.PPO, TRIGGERS, {"env_options": MAZE, "learning_rate": lambda left: left * 0.01, **ROLLED_OUT}),
     "PPO, normalised": (sb3.PPO, TRIGGERS, {"env_options": MAZE, "shaping": normalised, **ROLLED_OUT}),
     "PPO, bonus": (sb3.PPO, TRIGGERS, {"env_options": MAZE, "shaping": BONUS, **ROLLED_OUT}),
+    "ExploringDQN": (ExploringDQN, EveryEnding, {"policy": "MultiInputPolicy", "shaping": BONUSES, **REPLAYED}),
     "SAC": (sb3.SAC, "Pendulum-v1", REPLAYED),
     "QRDQN": (contrib.QRDQN, "CartPole-v1", REPLAYED),
     "RecurrentPPO": (contrib.RecurrentPPO, TRIGGERS, {"env_options": MAZE, **RECURRENT}),

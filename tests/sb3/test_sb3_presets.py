@@ -1,4 +1,4 @@
-"""The agents of the paper."""
+"""Agents that learn from credit, and those of the paper."""
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +10,8 @@ from tests.sb3.deep_tasks import MAZE, TRIGGERS, Hallway, agent_in
 
 import secret_rl as srl
 from secret_rl.envs.triggers import TriggersEnv
-from secret_rl.sb3 import SmallConvolutions, paper_dqn, paper_ppo, train
+from secret_rl.sb3 import SmallConvolutions, bonus_with, paper_dqn, paper_ppo, train
+from secret_rl.shaping import EventCredit, VisitCounts
 
 
 def dqn(env):
@@ -48,6 +49,34 @@ def test_epsilon_falls_over_250000_steps_whatever_the_length_of_training():
         assert options["buffer_size"] == min(steps, 1_000_000)
 
 
+def test_epsilon_of_agents_with_credit_falls_over_a_tenth_and_the_rest_is_the_papers():
+    mine, paper = srl.sb3.dqn(300_000, 4, batch_size=64), paper_dqn(300_000, 4)
+    differ = {name for name in mine if mine[name] != paper[name]}
+    assert differ == {"exploration_final_eps", "exploration_fraction", "batch_size"} and mine.keys() == paper.keys()
+    names = ("exploration_fraction", "exploration_initial_eps", "exploration_final_eps")
+    model = agent_in(sb3.DQN, Hallway(), **{name: mine[name] for name in names})
+    assert [model.exploration_schedule(1 - step / 300_000) for step in (0, 15_000, 30_000, 200_000)] == pytest.approx(
+        [1, 0.525, 0.05, 0.05]
+    )
+
+
+@pytest.mark.parametrize("name", ["DQN", "PPO"])
+def test_agents_with_credit_learn_from_bonuses(name):
+    small = {"evaluate_every": 0, "device": "cpu"}
+    if name == "DQN":
+        options = srl.sb3.dqn(200, 4, learning_starts=40, **small)
+    else:
+        options = srl.sb3.ppo(4, n_steps=32, **small)
+        assert options["batch_size"] == 128 and srl.sb3.ppo()["batch_size"] * 4 == 32 * srl.sb3.ppo()["n_steps"]
+    bonuses = [bonus_with(EventCredit("trigger_activated"), fade_steps=100), bonus_with(VisitCounts(), scale=0.1)]
+    trained = train(getattr(sb3, name), TRIGGERS, 200, env_options=MAZE, shaping=bonuses, **options)
+    assert trained.model._n_updates > 0
+    assert (trained.curve.training_shaped_returns > trained.curve.training_returns).all()
+    if name == "PPO":
+        units = [layer.out_features for layer in trained.model.policy.mlp_extractor.policy_net[::2]]
+        assert units == [128, 128] and trained.model.ent_coef == 0.03
+
+
 def test_channels_are_found_last_unless_the_library_has_moved_them():
     """A 3x3x3 window of zeros and ones is (rows, columns, channels); an image of bytes arrives with channels first."""
     model = dqn(TriggersEnv(size=4, triggers=1, window=3))
@@ -78,6 +107,8 @@ def test_options_can_be_replaced_and_bad_ones_are_named():
     for make, words in (
         (lambda: paper_dqn(0), "at least 1"),
         (lambda: paper_ppo(0), "n_envs"),
+        (lambda: srl.sb3.dqn(0), "at least 1"),
+        (lambda: srl.sb3.ppo(0), "n_envs"),
         (lambda: SmallConvolutions(gym.spaces.Box(0, 1, (4,))), "read images"),
         (lambda: SmallConvolutions(gym.spaces.Box(0, 255, (8, 8, 3)), filters=(8, 8), strides=(2,)), "and a stride"),
     ):

@@ -1,5 +1,8 @@
 """A bonus pays every rise of Phi at once and for good, alike in all wrappers, and fades to nothing."""
 
+from collections import Counter
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -11,7 +14,15 @@ from tests.shaping.playing import MODES, assert_same, compare
 
 import secret_rl as srl
 from secret_rl.sb3 import CreditBonusVecEnv, bonus_with
-from secret_rl.shaping import CreditBonus, EventCredit, OnlineCredit, PotentialShaping, VectorCreditBonus
+from secret_rl.shaping import (
+    CreditBonus,
+    EventCredit,
+    Observed,
+    OnlineCredit,
+    PotentialShaping,
+    VectorCreditBonus,
+    VisitCounts,
+)
 from secret_rl.testing.shaping import EveryEnding, Everything, OneEnvironment
 
 
@@ -148,6 +159,103 @@ def test_it_is_paid_in_the_share_of_episodes_that_failed():
     assert env.left == 0
     play(0, 25)
     assert env.left == pytest.approx(0.25), "an agent that forgets is paid again"
+
+
+def visited(env, seed, steps, counts):
+    """(what the n-th visit of a state pays, info) of random steps; ``counts`` goes on."""
+    env.reset(seed=seed)
+    env.action_space.seed(seed)
+    for _ in range(steps):
+        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        counts[info["state"]] += 1
+        yield 1 / np.sqrt(counts[info["state"]]), reward, info
+        if terminated or truncated:
+            env.reset()
+
+
+def test_the_nth_visit_of_a_state_pays_one_by_the_root_of_n():
+    env, counts = CreditBonus(EveryEnding(), VisitCounts(), scale=0.1, fade_steps=400), Counter()
+    for step, (new, reward, info) in enumerate(visited(env, 0, 500, counts)):
+        assert info["shaping_reward"] == pytest.approx(0.1 * new * max(0, 1 - step / 400), abs=1e-12)
+        assert reward == info["env_reward"] + info["shaping_reward"]
+    assert max(counts.values()) > 10
+
+
+def test_visits_and_credit_are_paid_together():
+    alone, both = (CreditBonus(EveryEnding(), credit()) for _ in range(2))
+    both = CreditBonus(both, VisitCounts(), scale=0.1)
+    steps = [list(visited(env, 3, 80, Counter())) for env in (alone, both)]
+    for (_, _, one), (new, reward, info) in zip(*steps, strict=True):
+        assert info["shaping_reward"] == pytest.approx(one["shaping_reward"] + 0.1 * new)
+        assert info["env_reward"] == one["env_reward"]
+        assert reward == pytest.approx(info["env_reward"] + info["shaping_reward"])
+
+
+class Numbered(EveryEnding):
+    """Its states are its own."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def _seen(self):
+        observation, info = super()._seen()
+        return observation, info | {"state": (self.number, *info["state"])}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("state", [None, lambda seen, info: (info["state"][0], seen["cue"], "luck" in info)])
+@given(seed=st.integers(0, 2**31), n=st.integers(1, 4), masks=st.sets(st.integers(0, 30), max_size=2))
+@settings(max_examples=10, deadline=None)
+def test_visits_are_counted_alike_in_all_wrappers(mode, state, seed, n, masks):
+    potential, makers = VisitCounts(state), [partial(Numbered, number) for number in range(n)]
+    ours = VectorCreditBonus(SyncVectorEnv(makers, autoreset_mode=mode), potential, scale=0.5)
+    wrapped = [lambda make=make: CreditBonus(make(), potential, scale=0.5) for make in makers]
+    ended, paid = compare(ours, SyncVectorEnv(wrapped, autoreset_mode=mode), seed, 40, mode, masks)
+    assert ended and paid
+
+
+def test_environments_side_by_side_share_their_counts():
+    """Whoever comes first: what a state has paid to all of them says how often it was visited."""
+    envs = CreditBonusVecEnv(DummyVecEnv([EveryEnding] * 3), VisitCounts())
+    envs.seed(0)
+    envs.reset()
+    paid, counts = Counter(), Counter()
+    for _ in range(100):
+        for info in envs.step(np.zeros(3, int))[3]:
+            paid[info["state"]] += info["shaping_reward"]
+            counts[info["state"]] += 1
+    for state, count in counts.items():
+        assert paid[state] == pytest.approx(sum(1 / np.sqrt(np.arange(1, count + 1))))
+    assert max(counts.values()) > 10
+
+
+def test_counts_go_on_from_a_state():
+    counts, bonuses = Counter(), []
+    for seed in range(2):
+        env = CreditBonus(EveryEnding(), VisitCounts(), fade_steps=1_000)
+        if bonuses:
+            env._shaper.restore(bonuses[-1].state())
+        bonuses.append(env._shaper)
+        left = env.left
+        for step, (new, _, info) in enumerate(visited(env, seed, 60, counts)):
+            assert info["shaping_reward"] == pytest.approx(new * (left - step / 1_000))
+    state = bonuses[-1].state()
+    assert state["visits"].sum() == 120 and state["visited"].shape == (len(counts), 16)
+    for wrong in ({"visits": -state["visits"]}, {"visits": state["visits"][1:]}, {"visited": state["visited"][:, 1:]}):
+        with pytest.raises(ValueError, match="visits int64"):
+            bonuses[0].restore(state | wrong)
+
+
+def test_states_that_cannot_be_counted_are_named():
+    with pytest.raises(TypeError, match="state must be None, Observed"):
+        VisitCounts("observed")
+    with pytest.raises(TypeError, match="does not fit Dict"):
+        CreditBonus(EveryEnding(), VisitCounts(Observed()))
+    env = CreditBonus(gym.make("FrozenLake-v1"), VisitCounts())
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r'info has no "state" .*give a state='):
+        env.step(0)
 
 
 def test_a_potential_may_be_added_to_it():

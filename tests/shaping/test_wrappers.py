@@ -253,7 +253,7 @@ def test_bad_arguments_are_named(arguments, error, message):
 
 def test_a_missing_state_is_named_with_the_remedy():
     env = PotentialShaping(gym.make("FrozenLake-v1"), TablePotential({0: 1.0}), 0.9)
-    with pytest.raises(ValueError, match=r'info has no "state" to look up \(it has \[\'prob\'\]\): give the table a'):
+    with pytest.raises(ValueError, match=r'info has no "state" to look up \(it has \[\'prob\'\]\): give a state='):
         env.reset(seed=0)
 
 

@@ -22,6 +22,7 @@ from secret_rl.files import Arrays, FileFormat, check_same, finite_number, whole
 from secret_rl.sb3.buffers import unflattened
 from secret_rl.sb3.curves import DeepCurve
 from secret_rl.sb3.envs import layers
+from secret_rl.sb3.exploring import ExploringDQN
 from secret_rl.sb3.shaping import CreditBonusVecEnv
 from secret_rl.shaping.bonus import BonusShaper
 from secret_rl.trajectories.spaces import problem_with_rows
@@ -75,6 +76,7 @@ class TrainingFolder:
         kinds = ("model", "curve") if buffer is None else ("model", "curve", "replay")
         files = {kind: f"{kind}-{part}.safetensors" for kind in kinds}
         state, arrays = model_state(model)
+        bonuses = _packed([bonus.state() for bonus in _bonuses(model)], "bonuses", arrays)
         _ARRAYS.write_arrays(self.folder / files["model"], {}, arrays, finite=False)
         curve.save(self.folder / files["curve"])
         if buffer is not None:
@@ -82,7 +84,7 @@ class TrainingFolder:
         self._state = {
             "fingerprint": self._settings, "part": part, "finished": finished, "files": files, "model": state,
             "replay": None if buffer is None else _numbers_of(buffer, BUFFER_NUMBERS),
-            "bonuses": [bonus.state() for bonus in _bonuses(model)],
+            "bonuses": bonuses,
         }  # fmt: skip
         FORMAT.write_json(self.folder / STATE, self._state)
         self._sweep()
@@ -90,12 +92,13 @@ class TrainingFolder:
     def load(self, model: BaseAlgorithm) -> DeepCurve:
         """Restore a model as it was at the last save; returns the curve up to there."""
         with FORMAT.reading(self.folder / STATE):
-            set_model_state(model, self._state["model"], _ARRAYS.read_arrays(self._file("model"))[1])
+            of_model = _ARRAYS.read_arrays(self._file("model"))[1]
+            set_model_state(model, self._state["model"], of_model)
             curve = DeepCurve.load(self._file("curve"))
             if self._state["replay"] is not None:
                 arrays = _ARRAYS.read_arrays(self._file("replay"), finite=False)[1]
                 _set_buffer(model.replay_buffer, self._state["replay"], arrays)  # type: ignore[attr-defined]
-            for bonus, state in zip(_bonuses(model), self._state["bonuses"], strict=True):
+            for bonus, state in zip(_bonuses(model), _unpacked(self._state["bonuses"], of_model), strict=True):
                 bonus.restore(state)
         return curve
 
@@ -134,7 +137,7 @@ class TrainingFolder:
 
 
 def _bonuses(model: BaseAlgorithm) -> list[BonusShaper]:
-    """The bonuses that an agent is paid: how far each has faded belongs to its training."""
+    """The bonuses that an agent is paid: what they have counted belongs to its training."""
     envs = () if model.env is None else layers(model.env)
     return [layer.bonus for layer in envs if isinstance(layer, CreditBonusVecEnv)]
 
@@ -171,6 +174,8 @@ def load_weights(model: BaseAlgorithm, weights: BaseAlgorithm | str | Path) -> N
         followed = getattr(model.policy, name.removesuffix("_target"), None)
         if name.endswith("_target") and isinstance(followed, nn.Module):
             target.load_state_dict(followed.state_dict())
+    if isinstance(model, ExploringDQN):
+        model.acting_policy.load_state_dict(model.policy.state_dict())
 
 
 def described(value: Any) -> Any:

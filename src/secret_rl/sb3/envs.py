@@ -254,17 +254,22 @@ def make_envs(env: EnvLike, n: int, env_options: Mapping[str, Any] | None) -> Ve
 
 
 def learning_envs(
-    env: EnvLike, n: int, env_options: Mapping[str, Any] | None, shaping: Shaping | None, gamma: float
+    env: EnvLike,
+    n: int,
+    env_options: Mapping[str, Any] | None,
+    shaping: Shaping | Sequence[Shaping] | None,
+    gamma: float,
 ) -> VecEnv:
-    """The environments to learn in: a monitor inside, which logs unshaped returns, and the shaping around it."""
+    """The environments to learn in: a monitor inside, which logs unshaped returns, and the shapings around it."""
+    shapings = [] if shaping is None else list(shaping) if isinstance(shaping, Sequence) else [shaping]
     envs = make_envs(env, n, env_options)
     for layer in layers(envs):
         if isinstance(layer, VecNormalize):
-            _check_normaliser(layer, to_be_shaped=shaping is not None)
+            _check_normaliser(layer, to_be_shaped=bool(shapings))
     if not _is_monitored(envs):
         envs = _UnshapedMonitor(envs) if envs.has_attr("shaping_discount") else VecMonitor(envs)
-    if shaping is not None:
-        inside, envs = envs, shaping(envs, gamma)
+    for shape in shapings:
+        inside, envs = envs, shape(envs, gamma)
         if not isinstance(envs, VecEnv):
             expected = "shaping must take (environments, discount) and return a VecEnv"
             raise TypeError(f"{expected}, got {type(envs).__name__}: use shape_with(potential)")

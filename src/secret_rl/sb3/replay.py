@@ -144,6 +144,10 @@ class ShapedReplayBuffer(ReplayBuffer):
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """A batch of transitions with shaped rewards."""
+        return self.sample_both(batch_size, env)[0]
+
+    def sample_both(self, batch_size: int, env: VecNormalize | None = None) -> tuple[Any, Any]:
+        """A batch of transitions with shaped rewards, and the same batch with unshaped ones."""
         # The generator is that of all buffers of Stable-Baselines3: its seed is the agent's. Draws are in their order.
         draw, count = np.random.randint, self._credited_count
         number = np.random.binomial(batch_size, self.priority) if self.priority and count else 0  # noqa: NPY002
@@ -155,16 +159,19 @@ class ShapedReplayBuffer(ReplayBuffer):
             picked = map_arrays(lambda array: array[rows, envs], arrays)
             return map_arrays(self.to_torch, self._normalize_obs(picked, env))
 
+        def paid(rewards: NDArray[np.float32]) -> torch.Tensor:
+            return self.to_torch(self._normalize_reward(rewards[rows, envs].reshape(-1, 1), env))
+
         over = self.dones[rows, envs] * (1 - self.timeouts[rows, envs])
-        rewards = self._normalize_reward(self._shaped_rewards[rows, envs].reshape(-1, 1), env)
         kind = DictReplayBufferSamples if isinstance(self.observations, dict) else ReplayBufferSamples
-        return kind(
+        shaped = kind(
             observations=seen(self.observations),
             actions=self.to_torch(self.actions[rows, envs]),
             next_observations=seen(self.next_observations),
             dones=self.to_torch(over.reshape(-1, 1)),
-            rewards=self.to_torch(rewards),
+            rewards=paid(self._shaped_rewards),
         )
+        return shaped, shaped._replace(rewards=paid(self.rewards))
 
     def _count_as_credited(self, transition: int, credited: bool) -> None:
         place = int(self._place_of[transition])

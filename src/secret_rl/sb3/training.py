@@ -1,7 +1,7 @@
 """Any algorithm of Stable-Baselines3, trained through one function."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
@@ -38,7 +38,7 @@ def train(
     steps: int,
     *,
     gamma: float = 0.99,
-    shaping: Shaping | None = None,
+    shaping: Shaping | Sequence[Shaping] | None = None,
     policy: Any = "MlpPolicy",
     policy_kwargs: Mapping[str, Any] | None = None,
     learning_rate: float | Callable[[float], float] | None = None,
@@ -77,7 +77,8 @@ def train(
             vector environment that resets within the step.
         steps: Environment steps, of all environments together.
         gamma: Discount of one step, of the agent and of the shaping, also where an agent learns from several steps.
-        shaping: Makes shaped environments of environments: ``shape_with(potential)``, or ``bonus_with(credit)``.
+        shaping: Makes shaped environments of environments: ``shape_with(potential)``, or ``bonus_with(credit)``; or
+            several of them, the innermost first.
         policy: Name or class of the policy.
         policy_kwargs: Options of the policy.
         learning_rate: A number, or a function of the share of training that remains; None: the algorithm's default.

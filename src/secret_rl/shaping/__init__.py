@@ -13,7 +13,7 @@ from secret_rl.shaping.core import (
 from secret_rl.shaping.estimate import KINDS, estimate_potential, register_kind
 from secret_rl.shaping.learned import LearnedPotential, learn_potential
 from secret_rl.shaping.online import OnlineCredit
-from secret_rl.shaping.potentials import ChangingPotential, EventCredit, NoPotential
+from secret_rl.shaping.potentials import ChangingPotential, EventCredit, NoPotential, VisitCounts
 from secret_rl.shaping.replay import ReplayShaping
 from secret_rl.shaping.states import Cells, Observed
 from secret_rl.shaping.table import TablePotential
@@ -23,7 +23,7 @@ __all__ = [
     "KINDS", "Batch", "Cells", "ChangingPotential", "CoverageWarning", "CreditBonus", "EventCredit", "LearnedPotential",
     "NoCreditPaidWarning", "NoPotential", "NotCreditWarning", "Observed", "OnlineCredit", "Potential",
     "PotentialRangeWarning", "PotentialShaping", "ReplayShaping", "TablePotential", "VectorCreditBonus",
-    "VectorPotentialShaping", "estimate_potential", "learn_potential", "register_kind",
+    "VectorPotentialShaping", "VisitCounts", "estimate_potential", "learn_potential", "register_kind",
 ]  # fmt: skip
 
 load_plugins("secret_rl.potentials")

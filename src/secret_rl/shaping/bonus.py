@@ -106,14 +106,20 @@ class BonusShaper(Shaper):
         return bonus
 
     def state(self) -> dict[str, Any]:
-        """How far it has faded, as JSON values; episodes under way are left out."""
-        return {"taken": self._taken, "successes": list(self._successes)}
+        """How far it has faded, and what its potential remembers; episodes under way are left out.
+
+        JSON values and arrays.
+        """
+        remembered = self._carry.state() if hasattr(self._carry, "state") else {}
+        return {"taken": self._taken, "successes": list(self._successes), **remembered}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a ``state``."""
         self._taken = whole_number(state["taken"], high=2**62)
         self._successes = deque((whole_number(one, high=1) for one in state["successes"]), _EPISODES)
         self._returns[:] = 0.0
+        if hasattr(self._carry, "restore"):
+            self._carry.restore(state)
 
 
 class CreditBonus(ShapedEnv, RecordConstructorArgs):
@@ -130,6 +136,8 @@ class CreditBonus(ShapedEnv, RecordConstructorArgs):
 
     With ``OnlineCredit`` a step is paid ``scale`` times what it earns: no trajectory of the target is needed, each
     (observation, action) pair earns at most once an episode, and ``cap`` bounds what an episode can earn.
+
+    With ``VisitCounts`` a step is paid for how new the state is that it led to. Wrap twice for both bonuses.
 
     This is *not* policy-invariant: an agent may prefer the bonus to the task. Let it fade. Once it has, the agent
     learns from the true reward alone.

@@ -1,14 +1,19 @@
-"""Potentials that need no trajectories: none, a function, an event of the infos, and one that is exchanged."""
+"""Potentials that need no trajectories: none, a function, an event, visit counts, and one that is exchanged."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from hashlib import blake2b
+from math import isfinite, sqrt
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from secret_rl.shaping.core import Batch, Info, Mask, Potential, PotentialLike, Values, check_spaces, load_potential
+from secret_rl.shaping.states import StateOf, batch_states, canonical, check_source
+
+_DIGEST = 16  # bytes that stand for a state in counts
 
 
 class NoPotential:
@@ -83,6 +88,76 @@ class EventCredit:
                 raise ValueError(f"info says nothing of {self.event!r} (it has {names}): name another event")
             carry[batch.steps] += self.amount * happened.astype(np.bool_)
         return carry, np.minimum(carry, self.bound)
+
+
+@dataclass(frozen=True)
+class VisitCounts:
+    """Phi adds up 1 / sqrt(n) for every step that is the n-th visit of a state in training: count-based exploration.
+
+    As a bonus it pays each step for how new the state is that it led to. Here 0.1 / sqrt(n):
+
+    >>> import gymnasium as gym
+    >>> from secret_rl.shaping import CreditBonus, Observed, VisitCounts
+    >>> env = CreditBonus(gym.make("FrozenLake-v1", is_slippery=False), VisitCounts(Observed()), scale=0.1)
+    >>> _ = env.reset(seed=0)
+    >>> [round(env.step(action)[1], 3) for action in (1, 3, 1, 3)]  # down and up again, twice
+    [0.1, 0.1, 0.071, 0.071]
+
+    Counts belong to the wrapper, are shared by all environments in it, and never start anew. Where an episode starts
+    is not a visit.
+
+    ``state`` says where states come from, as in ``TablePotential``: None for ``info["state"]``, ``Observed()``,
+    ``Cells(...)``, or a function of (observation, info). States that never repeat, of a clock or of noise, stay new
+    forever.
+    """
+
+    state: StateOf | None = None
+
+    def __post_init__(self) -> None:
+        check_source(self.state)
+
+    def init(self, n: int, /) -> "_Visits":
+        """No state was visited."""
+        return _Visits(np.zeros(n), Counter())
+
+    def step(self, carry: "_Visits", batch: Batch, /) -> tuple["_Visits", Values]:
+        """(n,) Count what the steps led to."""
+        carry.sums[batch.starts] = 0.0
+        stepped = batch.only(batch.steps)
+        if stepped.count:
+            for row, state in zip(stepped.rows.tolist(), batch_states(self.state, stepped), strict=True):
+                key = blake2b(repr(canonical(state)).encode(), digest_size=_DIGEST).digest()
+                carry.counts[key] += 1
+                carry.sums[row] += 1 / sqrt(carry.counts[key])
+        return carry, carry.sums
+
+    def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:  # noqa: ARG002
+        """An error where states cannot be made from such observations."""
+        check_source(self.state, observation_space)
+
+
+@dataclass
+class _Visits:
+    """What ``VisitCounts`` remembers, of episodes and of the whole training."""
+
+    sums: Values
+    """(n,) of the episodes under way."""
+    counts: Counter[bytes]
+    """Visits by digest of the state."""
+
+    def state(self) -> dict[str, Any]:
+        """What outlives episodes, as arrays."""
+        keys = np.frombuffer(b"".join(self.counts), np.uint8).reshape(-1, _DIGEST)
+        return {"visited": keys, "visits": np.array(list(self.counts.values()), np.int64)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a ``state``."""
+        keys, visits = state["visited"], state["visits"]
+        fits = (keys.dtype, keys.shape, visits.dtype) == (np.uint8, (len(visits), _DIGEST), np.int64)
+        if not fits or not (visits > 0).all():
+            raise ValueError(f"visits {visits.dtype}{visits.shape} of states {keys.dtype}{keys.shape}, or below 1")
+        self.counts = Counter({key.tobytes(): count for key, count in zip(keys, visits.tolist(), strict=True)})
+        self.sums[:] = 0.0
 
 
 class ChangingPotential:

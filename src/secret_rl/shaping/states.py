@@ -9,6 +9,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.shaping.core import Batch
+
 StateOf = Callable[[Any, Mapping[str, Any]], Any]
 """(observation, info) of one step to a state: anything ``canonical`` accepts."""
 
@@ -130,6 +132,30 @@ class Cells:
                 "give one for each, or one number for all"
             )
         return self.size
+
+
+def check_source(state: StateOf | None, space: gym.Space[Any] | None = None) -> None:
+    """An error where states cannot come from there, or not from observations of a space."""
+    if state is not None and not callable(state):
+        raise TypeError(f"state must be None, Observed(), Cells(...) or a function, got {state!r}")
+    if state is not None and space is not None and hasattr(state, "check_space"):
+        state.check_space(space)
+
+
+def batch_states(state: StateOf | None, batch: Batch) -> Any:
+    """(rows, ...) the states of the rows of a batch that start or step; None: ``info["state"]``."""
+    if state is None:
+        states = batch.entry("state")
+        if states is None:
+            given = [name for name in batch.info(int(batch.rows[0])) if not name.startswith("_")]
+            raise ValueError(
+                f'info has no "state" to look up (it has {given}): give a state=, such as Observed(), Cells(...) or a '
+                "function of (observation, info)"
+            )
+        return states
+    if hasattr(state, "rows"):
+        return batch.select(state.rows(batch.observations))
+    return [state(batch.observation(i), batch.info(i)) for i in batch.rows.tolist()]  # a function
 
 
 def state_rows(state: StateOf | None, observations: Any, states: Any) -> Any:

@@ -14,7 +14,15 @@ import numpy as np
 
 from secret_rl.files import FileFormat, finite_number
 from secret_rl.shaping.core import Batch, CoverageWarning, Values
-from secret_rl.shaping.states import StateOf, canonical, source_from_json, source_to_json, state_rows
+from secret_rl.shaping.states import (
+    StateOf,
+    batch_states,
+    canonical,
+    check_source,
+    source_from_json,
+    source_to_json,
+    state_rows,
+)
 
 _FORMAT = FileFormat("secret-rl table potential", remedy="restore it or estimate the potential again", large=True)
 _ASKED_BEFORE_WARNING = 30  # states in a row, none of them known
@@ -42,8 +50,7 @@ class TablePotential:
             raise TypeError(f"a table must be a dict of state: value, got {type(values).__name__}")
         if not values:
             raise ValueError("the table holds no state: use NoPotential() for no shaping")
-        if state is not None and not callable(state):
-            raise TypeError(f"state must be None, Observed(), Cells(...) or a function, got {state!r}")
+        check_source(state)
         self.state = state
         self._values = {canonical(key): _finite(value, f"Phi of state {key!r}") for key, value in values.items()}
         for key in filter(_has_nan, self._values):
@@ -75,19 +82,7 @@ class TablePotential:
 
     def step(self, carry: None, batch: Batch, /) -> tuple[None, Values]:
         """(n,) Phi of the states."""
-        if self.state is None:
-            states = batch.entry("state")
-            if states is None:
-                given = [name for name in batch.info(int(batch.rows[0])) if not name.startswith("_")]
-                raise ValueError(
-                    f'info has no "state" to look up (it has {given}): give the table a state=, such as Observed(), '
-                    "Cells(...) or a function of (observation, info)"
-                )
-        elif hasattr(self.state, "rows"):
-            states = batch.select(self.state.rows(batch.observations))
-        else:  # a function
-            states = [self.state(batch.observation(i), batch.info(i)) for i in batch.rows.tolist()]  # type: ignore[assignment]
-        return carry, batch.spread(self.lookup(states))
+        return carry, batch.spread(self.lookup(batch_states(self.state, batch)))
 
     def lookup(self, states: Any) -> Values:
         """(rows,) Phi of many states, an array or a sequence with one row each."""
@@ -104,8 +99,7 @@ class TablePotential:
 
     def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:  # noqa: ARG002
         """An error where states cannot be made from such observations."""
-        if self.state is not None and hasattr(self.state, "check_space"):
-            self.state.check_space(observation_space)
+        check_source(self.state, observation_space)
 
     def tabulate(self, model: Any) -> dict[str, Any]:
         """Phi of every state of a finite task, which has ``states`` and ``observations`` with one row each."""
