@@ -14,7 +14,7 @@ import torch
 
 import secret_rl as srl
 from paper import records
-from paper.batched_dqn import DqnCurves, DqnOptions, dqn_many
+from paper.batched_dqn import DqnOptions, dqn_many
 from paper.credit_runs import RESULTS, Cell, fitted
 from paper.transfer_runs import CURVES, HELD_OUT_LAYOUTS, adapted_to, best_return_of
 from secret_rl.envs import TRIGGERS_ID
@@ -222,7 +222,7 @@ def _source_agents(panel: Deep, device: str) -> Any:
 def _learn_batched(panels: Sequence[Deep], device: str) -> list[tuple[LearningCurves, dict[str, Any]]]:
     """All learners of all panels in one batch."""
     prepared = [_prepare(panel, device) for panel in panels]
-    joined: DqnCurves = dqn_many(
+    joined = dqn_many(
         [model for part in prepared for model in part.models], panels[0].seeds, panels[0].steps,
         [options for part in prepared for options in part.options],
         shapings=[shaping for part in prepared for shaping in part.shapings],
