@@ -7,10 +7,10 @@ NAMES = (
     "maze", "credit_quality", "source_data", "class_weights", "concentration", "window_size", "ablations",
     "transfer_in_domain", "transfer_bigger", "transfer_inverted", "transfer_window", "transfer_class_weights",
     "transfer_source_data", "transfer_target_data", "transfer_learned", "deep_inverted", "deep_in_domain",
-    "deep_sb3", "online", "keys_doors_credit", "keys_doors_heat", "keys_doors_transfer",
+    "deep_sb3", "deep_bonus", "online", "keys_doors_credit", "keys_doors_heat", "keys_doors_transfer",
     "beyond_triggers", "unseen_tasks", "unseen_small",
 )  # fmt: skip
-_OF_TASKS = ("beyond_triggers", "unseen_tasks", "unseen_small")
+_OF_TASKS = ("beyond_triggers", "unseen_tasks", "unseen_small", "deep_bonus")
 
 
 def main(arguments: list[str] | None = None) -> list[str]:

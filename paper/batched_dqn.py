@@ -1,7 +1,7 @@
 """The paper's DQN on finite tasks: tasks x seeds in one batch, every learner with a network and a replay of its own."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paper.batched_networks import Networks, Shape, first_patches, initial
-from secret_rl.envs.tabular import TabularModel, TabularShaping, check_model, check_shaping
-from secret_rl.progress import progress_bar
+from paper.batched_tasks import (
+    Curves,
+    Environments,
+    Spending,
+    Tasks,
+    device_of,
+    learn_all,
+    one_each,
+    per_learner,
+    shaped,
+)
+from secret_rl.envs.tabular import TabularModel, TabularShaping
 
 _SIDE_BY_SIDE = 8  # environments of each learner
 _FITTING = 3_000  # updates that fit values to a potential before learning
@@ -20,7 +30,7 @@ _SHARED = ("random_steps", "batch_size", "train_every", "clip", "epsilon_test", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class DqnOptions:
+class DqnOptions(Spending):
     """The numbers of the paper's DQN (appendix A), and what credit is spent on; it does not give all of them."""
 
     learning_rate: float = 0.00025
@@ -47,32 +57,13 @@ class DqnOptions:
     clip: float = 10.0
     """Largest norm of a gradient; not in the paper."""
 
-    shaping: bool = True
-    """Add the potential's shaping to the rewards, where a task has a potential."""
     priority: float = 0.0
     """Share of each batch drawn among transitions that raised the potential or were rewarded."""
     bootstrap: float = 0.0
     """How much of the bootstrapped value is the potential itself at first; falls to 0 over ``fade_steps``."""
-    bonus: float = 0.0
-    """Times the rise of the potential, added to the reward at first. Until it has faded, over ``fade_steps``, other
-    policies may be optimal."""
-    fade_steps: int = 100_000
+    fade_steps: int | None = 100_000
     start_from_potential: bool = False
     """Fit all values of a state to its potential before learning (Wiewiora 2003: what shaping amounts to)."""
-
-
-@dataclass(frozen=True, eq=False)
-class DqnCurves:
-    """How well every learner did, tested without shaping and with hardly any exploration."""
-
-    steps: NDArray[np.int64]
-    """(tests,) steps taken before each test."""
-    returns: NDArray[np.float32]
-    """(models, seeds, tests) mean undiscounted return of the test episodes."""
-    discounted: NDArray[np.float32]
-    """(models, seeds, tests) the same, discounted by ``test_discount``."""
-    weights: NDArray[np.float32]
-    """(models, seeds, parameters) the networks in the end, for ``initial`` of another call."""
 
 
 def dqn_many(
@@ -89,7 +80,7 @@ def dqn_many(
     initial: Sequence[NDArray[Any] | None] | None = None,
     device: str = "auto",
     progress: bool | None = None,
-) -> DqnCurves:
+) -> Curves:
     """Let ``seeds`` learners learn each model for ``steps`` steps, all of them in one batch.
 
     What one learner does depends on the others in the batch, by the random numbers they share; the same call gives the
@@ -117,92 +108,15 @@ def dqn_many(
         progress: Show a progress bar; by default if the terminal is interactive.
     """
     lists = [[model] if isinstance(model, TabularModel) else list(model) for model in models]
-    each = [options] * len(lists) if isinstance(options, DqnOptions) else list(options)
-    if len(each) != len(lists):
-        raise ValueError(f"{len(lists)} models but {len(each)} options: give one, or one for each model")
-    for name in _SHARED:
-        if len({getattr(option, name) for option in each}) > 1:
-            raise ValueError(f"{name} must be the same for all models: learn them in different calls")
+    each = one_each(options, len(lists), _SHARED)
     if each and _SIDE_BY_SIDE % each[0].train_every:
         raise ValueError(f"train_every must divide {_SIDE_BY_SIDE}, got {each[0].train_every}")
-    shaped = [
-        [TabularShaping.of(model, option.discount) if shaping is None else shaping for model in listed]
-        for listed, shaping, option in zip(lists, shapings or [None] * len(lists), each, strict=True)
-    ]
-    _check(lists, shaped, each)
-    where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-    learners = _Learners(lists, shaped, seeds, steps, each, seed, initial, where)
-    tests, tested = [], []
-    with torch.no_grad(), progress_bar(progress, "steps") as tick:
-        for now in learners.learn(steps, test_every):
-            tested.append(now)
-            tests.append(learners.test(test_episodes, test_discount))
-            tick(f"return {tests[-1][0].mean():.2f}", min(now, steps), steps)
-    shape = (len(lists), seeds)
-    returns, discounted = (np.stack(column, -1).reshape(*shape, -1) for column in zip(*tests, strict=True))
-    weights = learners.online.cpu().numpy().reshape(*shape, -1)
-    return DqnCurves(np.array(tested), returns, discounted, weights)
-
-
-def _check(
-    models: list[list[TabularModel]], shapings: list[list[TabularShaping]], options: Sequence[DqnOptions]
-) -> None:
-    """Raise where tasks do not fit together, or were shaped for another discount."""
-    expected = None
-    for number, (listed, shaped, option) in enumerate(zip(models, shapings, options, strict=True)):
-        for model, shaping in zip(listed, shaped, strict=True):
-            check_model(model)
-            check_shaping(shaping, model)
-            sizes = (*np.shape(model.observations)[1:], model.next_states.shape[1], model.max_steps)
-            expected = expected or sizes
-            if sizes != expected or len(sizes) != 5 or sizes[0] != sizes[1]:
-                raise ValueError(
-                    f"model {number} has (side, side, channels, actions, steps) {sizes}, expected square images and "
-                    f"the sizes {expected} of the first model: learn tasks of different sizes in different calls"
-                )
-            if shaping.discount != option.discount:
-                raise ValueError(
-                    f"model {number} is shaped with discount {shaping.discount}, but the agent's is {option.discount}"
-                )
-
-
-class Tasks:
-    """Models and shapings end to end: state ``s`` of model ``m`` is state ``m * states + s`` of all."""
-
-    def __init__(
-        self, models: Sequence[TabularModel], shapings: Sequence[TabularShaping], device: torch.device
-    ) -> None:
-        self.states = max(len(model.next_states) for model in models)
-        self.actions = models[0].next_states.shape[1]
-        self.max_steps = models[0].max_steps
-        images = np.asarray(models[0].observations)
-        self.shape = Shape(-(-images.shape[1] // 2), images.shape[3], self.actions)
-        first = np.arange(len(models)) * self.states
-
-        def joined(columns: list[NDArray[Any]], dtype: Any) -> Tensor:
-            rows = np.zeros((len(models), self.states, *columns[0].shape[1:]), dtype)
-            for row, column in zip(rows, columns, strict=True):
-                row[: len(column)] = column
-            return torch.as_tensor(rows.reshape(len(models) * self.states, *columns[0].shape[1:]), device=device)
-
-        moves = [2 * (f + m.next_states.astype(np.int64)) + m.terminated for f, m in zip(first, models, strict=True)]
-        self.moves = joined(moves, np.int64).view(-1)  # (all states * actions) 2 * next state + whether it terminates
-        self.rewards = joined([m.rewards for m in models], np.float32).view(-1)
-        self.potential = joined([s.scale * s.potential for s in shapings], np.float32)
-        earned = [s.scale * s.credit[s.pairs] for s in shapings]
-        self.credit = joined(earned, np.float32).view(-1)  # what a pair adds to the running sum
-        once = [s.once for s in shapings]
-        self.once = torch.tensor(once, device=device) if any(once) else None
-        self.credit_rows = joined([s.pairs for s in shapings], np.int64).view(-1)
-        self.most_rows = max(len(s.credit) for s in shapings)
-        self.patches = joined([first_patches(np.asarray(m.observations)) for m in models], np.float32)
-        self.caps = torch.tensor([min(s.scale * s.cap, 1e9) for s in shapings], device=device)
-        self.starts = torch.tensor([f + m.start for f, m in zip(first.tolist(), models, strict=True)], device=device)
-        self.keep_on_truncation = torch.tensor([s.keep_on_truncation for s in shapings], device=device)
-
-    def model_of(self, states: Tensor) -> Tensor:
-        """Which model each state belongs to."""
-        return states // self.states
+    every_shaping = shaped(lists, shapings, each)
+    seen = np.shape(lists[0][0].observations)[1:]
+    if len(seen) != 3 or seen[0] != seen[1]:
+        raise ValueError(f"observations have shape {seen}, expected square images: (side, side, channels)")
+    learners = _Learners(lists, every_shaping, seeds, steps, each, seed, initial, device_of(device))
+    return learn_all(learners, (len(lists), seeds), steps, test_every, test_episodes, test_discount, progress)
 
 
 class _Learners:
@@ -221,32 +135,30 @@ class _Learners:
     ) -> None:
         self._device = device
         self._tasks = tasks = Tasks(
-            [m for listed in models for m in listed], [s for listed in shapings for s in listed], device
+            [m for listed in models for m in listed], [s for listed in shapings for s in listed], first_patches, device
         )
         self._n = n = len(models) * seeds
         self._common = options[0]
-        self._options = {
-            field.name: torch.tensor([float(getattr(o, field.name)) for o in options], device=device)
-            .repeat_interleave(seeds)[:, None]
-            for field in fields(DqnOptions)
-        }  # fmt: skip
-        firsts = np.concatenate([[0], np.cumsum([len(listed) for listed in models])])
-        self._first = torch.as_tensor(firsts[:-1], device=device).repeat_interleave(seeds)[:, None]
-        self._several = torch.as_tensor(np.diff(firsts), device=device).repeat_interleave(seeds)[:, None]
+        self._options = per_learner(options, seeds, device)
+        self._environments = Environments(
+            tasks, [len(listed) for listed in models], seeds, _SIDE_BY_SIDE, self._options
+        )
         torch.manual_seed(seed)
         if device.type == "cuda":
             torch.cuda.manual_seed(seed)
-        self._networks = Networks(tasks.shape, device)
+        side, _, channels = np.shape(models[0][0].observations)[1:]
+        shape = Shape(-(-side // 2), channels, tasks.actions)
+        self._networks = Networks(shape, device)
         # Networks first, then the copies that values are bootstrapped from: one product serves both.
-        parameters = initial(tasks.shape, n, torch.Generator(device).manual_seed(seed))
+        parameters = initial(shape, n, torch.Generator(device).manual_seed(seed))
         for number, weights in enumerate(given or ()):
             if weights is not None:
                 parameters[number * seeds : (number + 1) * seeds] = torch.as_tensor(weights, device=device)
         self._parameters = torch.cat([parameters, parameters])
-        self._both = tasks.shape.views(self._parameters)
-        self._layers = tasks.shape.views(self.online)
+        self._both = shape.views(self._parameters)
+        self._layers = shape.views(self.weights)
         self._gradient = torch.zeros_like(parameters)
-        self._gradients = tasks.shape.views(self._gradient)
+        self._gradients = shape.views(self._gradient)
         self._squares = torch.zeros_like(parameters)
         self._capacity = min(self._common.replay, steps + _SIDE_BY_SIDE) // _SIDE_BY_SIDE * _SIDE_BY_SIDE
         # A transition in one word: state, next state, action, whether it terminated.
@@ -257,19 +169,14 @@ class _Learners:
             n, self._capacity + 1 if self._some["priority"] else 1, dtype=torch.int32, device=device
         )
         self._credited_count = torch.zeros(n, 1, dtype=torch.int64, device=device)
-        self._taken = torch.zeros((), dtype=torch.int64, device=device)
-        self._state = self._drawn_starts()
-        self._time = torch.zeros_like(self._state)
-        self._sum = torch.zeros(self._state.shape, device=device)
-        rows = 0 if tasks.once is None else tasks.most_rows
-        self._paid = torch.zeros(*self._state.shape, rows, dtype=torch.bool, device=device)  # rows of credit
+        self._environments.state.copy_(self._environments.starts(self._chance()))
 
     @property
-    def online(self) -> Tensor:
+    def weights(self) -> Tensor:
         """(learners, parameters) of the networks that act."""
         return self._parameters[: self._n]
 
-    def learn(self, steps: int, test_every: int) -> Any:
+    def learn(self, steps: int, test_every: int) -> Iterator[int]:
         """Take steps and update; gives the number of steps whenever it is time for a test."""
         step, update = self._captured(self._step), self._captured(self._updates)
         if self._some["start_from_potential"]:
@@ -277,7 +184,7 @@ class _Learners:
             for _ in range(_FITTING):
                 fit()
             self._squares.zero_()
-            self._parameters[self._n :].copy_(self.online)
+            self._parameters[self._n :].copy_(self.weights)
         every = self._options["target_every"][:, 0].cpu().numpy()
         due = every.copy()
         now, test = 0, 0
@@ -295,73 +202,40 @@ class _Learners:
             if (now >= due).any():
                 those = torch.as_tensor(now >= due, device=self._device)[:, None]
                 due[now >= due] += every[now >= due]
-                self._parameters[self._n :].copy_(torch.where(those, self.online, self._parameters[self._n :]))
+                self._parameters[self._n :].copy_(torch.where(those, self.weights, self._parameters[self._n :]))
 
     def test(self, episodes: int, discount: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(learners,) mean returns of test episodes: plain, and discounted."""
-        state = self._tasks.starts[self._first.expand(-1, episodes)]
-        gained = torch.zeros(2, *state.shape, device=self._device)
-        running = torch.ones_like(state, dtype=torch.bool)
+        start = self._tasks.starts[self._environments.first.expand(-1, episodes)]
         epsilon = torch.full((self._n, 1), self._common.epsilon_test, device=self._device)
-        for time in range(self._tasks.max_steps):
-            pair = state * self._tasks.actions + self._acted(state, epsilon)
-            reward = self._tasks.rewards[pair] * running
-            gained += torch.stack([reward, discount**time * reward])
-            move = self._tasks.moves[pair]
-            running &= (move & 1) == 0
-            state = move >> 1
-        plain, discounted = gained.mean(-1).cpu().numpy()
-        return plain, discounted
+        return self._tasks.play(start, lambda state, _: self._acted(state, epsilon), discount)
 
-    def _drawn_starts(self) -> Tensor:
-        """(learners, side by side) the first states of new episodes, in one of the learner's tasks."""
-        chance = torch.rand(self._n, _SIDE_BY_SIDE, device=self._device)
-        return self._tasks.starts[self._first + (chance * self._several).long()]
+    def _chance(self) -> Tensor:
+        """(learners, side by side) from 0 to 1."""
+        return torch.rand(self._n, _SIDE_BY_SIDE, device=self._device)
 
     def _acted(self, state: Tensor, epsilon: Tensor) -> Tensor:
         chance = torch.rand(2, *state.shape, device=self._device)
-        best = self._networks.values(self._layers, self._tasks.patches[state]).argmax(-1)
+        best = self._networks.values(self._layers, self._tasks.inputs[state]).argmax(-1)
         return torch.where(chance[0] < epsilon, (chance[1] * self._tasks.actions).long(), best)
 
     def _step(self) -> None:
         """One step in every environment, into the replays."""
-        tasks, options = self._tasks, self._options
-        explored = 1 - (1 - options["epsilon_final"]) * self._taken / options["epsilon_steps"]
+        options, taken = self._options, self._environments.taken.clone()
+        explored = 1 - (1 - options["epsilon_final"]) * taken / options["epsilon_steps"]
         epsilon = torch.maximum(explored, options["epsilon_final"])
-        action = self._acted(self._state, torch.where(self._taken < options["random_steps"], 1.0, epsilon))
-        pair = self._state * tasks.actions + action
-        move, reward = tasks.moves[pair], tasks.rewards[pair]
-        following, terminated = move >> 1, (move & 1) == 1
-        self._time += 1
-        ended = terminated | (self._time >= tasks.max_steps)
-        model = tasks.model_of(self._state)
-        added, cap = tasks.credit[pair], tasks.caps[model]
-        if tasks.once is not None:
-            row = tasks.credit_rows[pair][..., None]
-            added = added * ~(self._paid.gather(2, row)[..., 0] & tasks.once[model])
-            self._paid.scatter_(2, row, True)
-        earned = self._sum + added
-        before = tasks.potential[self._state] + torch.minimum(self._sum, cap)
-        known = ~terminated & (~ended | tasks.keep_on_truncation[model])
-        after = (tasks.potential[following] + torch.minimum(earned, cap)) * known
-        rise = after - before
-        credited = (rise > _RISE) | (reward > 0)
-        reward = reward + options["shaping"] * (options["discount"] * after - before)
-        if self._some["bonus"]:
-            reward = reward + options["bonus"] * self._fading() * rise.clamp(min=0)
-        places = ((self._taken + torch.arange(_SIDE_BY_SIDE, device=self._device)) % self._capacity).expand(self._n, -1)
-        word = ((self._state << 24 | following) << 8) | (action << 1) | terminated
+        epsilon = torch.where(taken < options["random_steps"], 1.0, epsilon)
+        action = self._acted(self._environments.state, epsilon)
+        steps = self._environments.step(action, self._chance())
+        credited = (steps.rise > _RISE) | (steps.reward > 0)
+        places = ((taken + torch.arange(_SIDE_BY_SIDE, device=self._device)) % self._capacity).expand(self._n, -1)
+        word = ((steps.state << 24 | steps.following) << 8) | (action << 1) | steps.terminated
         self._transitions.scatter_(1, places, word)
-        self._rewards.scatter_(1, places, reward)
+        self._rewards.scatter_(1, places, steps.paid)
         if self._some["priority"]:
             order = self._credited_count + credited.long().cumsum(1) - 1
             self._credited.scatter_(1, torch.where(credited, order % self._capacity, self._capacity), places.int())
             self._credited_count += credited.sum(1, keepdim=True)
-        self._taken += _SIDE_BY_SIDE
-        self._state.copy_(torch.where(ended, self._drawn_starts(), following))
-        self._time *= ~ended
-        self._sum.copy_(torch.where(ended, 0.0, earned))
-        self._paid &= ~ended[..., None]
 
     def _updates(self) -> None:
         for _ in range(max(1, _SIDE_BY_SIDE // self._common.train_every)):
@@ -373,10 +247,10 @@ class _Learners:
         word, reward = self._sampled()
         terminated, action = (word & 1) == 1, (word >> 1) & 127
         following, state = (word >> 8) & (2**24 - 1), word >> 32
-        inputs = self._networks.forward(self._both, self._tasks.patches[torch.cat([state, following])])
+        inputs = self._networks.forward(self._both, self._tasks.inputs[torch.cat([state, following])])
         value = inputs[-1][n:].max(-1).values
         if self._some["bootstrap"]:
-            share = options["bootstrap"] * self._fading()
+            share = options["bootstrap"] * self._environments.fading()
             value = (1 - share) * value + share * self._tasks.potential[following]
         target = reward + options["discount"] * value * ~terminated
         own = inputs[-1][:n].gather(2, action[..., None])[..., 0]
@@ -388,7 +262,7 @@ class _Learners:
         """(learners, batch) transitions and their rewards."""
         size = self._common.batch_size
         chance = torch.rand(self._n, size, device=self._device)
-        places = (chance * self._taken.clamp(max=self._capacity)).long()
+        places = (chance * self._environments.taken.clamp(max=self._capacity)).long()
         if self._some["priority"]:
             known = self._credited_count.clamp(max=self._capacity)
             credited = self._credited.gather(1, (chance * known).long()).long()
@@ -399,9 +273,9 @@ class _Learners:
     def _fit_to_potential(self) -> None:
         """One update towards values that are all the potential of their state."""
         chance = torch.rand(self._n, self._common.batch_size, device=self._device)
-        state = (self._first + (torch.rand_like(chance) * self._several).long()) * self._tasks.states
+        state = self._tasks.model_of(self._environments.starts(torch.rand_like(chance))) * self._tasks.states
         state = state + (chance * self._tasks.states).long()
-        inputs = self._networks.forward(self._layers, self._tasks.patches[state])
+        inputs = self._networks.forward(self._layers, self._tasks.inputs[state])
         error = (inputs[-1] - self._tasks.potential[state][..., None]).clamp(-1, 1) / self._common.batch_size
         self._descend(inputs, error * self._options["start_from_potential"][..., None])
 
@@ -412,22 +286,18 @@ class _Learners:
         norm = gradient.square().sum(1, keepdim=True).sqrt()
         gradient *= (self._common.clip / (norm + 1e-6)).clamp(max=1)
         self._squares.mul_(options["decay"]).add_(gradient.square() * (1 - options["decay"]))
-        self.online.sub_(options["learning_rate"] * gradient / (self._squares.sqrt() + options["stabiliser"]))
-
-    def _fading(self) -> Tensor:
-        """(learners, 1) from 1 to 0."""
-        return (1 - self._taken / self._options["fade_steps"]).clamp(min=0)
+        self.weights.sub_(options["learning_rate"] * gradient / (self._squares.sqrt() + options["stabiliser"]))
 
     def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
         """On a GPU, the same work as one graph: launching its kernels one by one would take longer than they do."""
         if self._device.type != "cuda":
             return work
         changing = (
-            self._parameters, self._squares, self._state, self._time, self._sum, self._taken, self._credited_count,
-            self._transitions, self._rewards, self._credited, self._paid,
+            self._parameters, self._squares, self._credited_count, self._transitions, self._rewards, self._credited,
+            *self._environments.changing,
         )  # fmt: skip
         kept = [tensor.clone() for tensor in changing]
-        self._taken += _SIDE_BY_SIDE  # so that there is something to learn from
+        self._environments.taken += _SIDE_BY_SIDE  # so that there is something to learn from
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.no_grad(), torch.cuda.stream(stream):

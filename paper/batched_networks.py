@@ -102,10 +102,10 @@ class Networks:
         networks, rows = patches.shape[:2]
         inputs = [patches.reshape(networks, rows * self.shape.cells, -1)]
         for layer, filters in zip(layers[:2], FILTERS[:2], strict=True):
-            inputs.append(self._patches(_linear(inputs[-1], layer).relu_(), filters))
-        inputs.append(_linear(inputs[-1], layers[2]).relu_().view(networks, rows, -1))
-        inputs.append(_linear(inputs[-1], layers[3]).relu_())
-        return [*inputs, _linear(inputs[-1], layers[4])]
+            inputs.append(self._patches(linear(inputs[-1], layer).relu_(), filters))
+        inputs.append(linear(inputs[-1], layers[2]).relu_().view(networks, rows, -1))
+        inputs.append(linear(inputs[-1], layers[3]).relu_())
+        return [*inputs, linear(inputs[-1], layers[4])]
 
     def backward(self, layers: list[Layer], inputs: list[Tensor], of_values: Tensor, gradients: list[Layer]) -> None:
         """Write the gradients of all parameters, given that of the values; ``inputs`` as ``forward`` gave them."""
@@ -138,7 +138,8 @@ class Networks:
         return summed.view(len(of_patches), -1, filters)
 
 
-def _linear(inputs: Tensor, layer: Layer) -> Tensor:
+def linear(inputs: Tensor, layer: Layer) -> Tensor:
+    """(networks, rows, outputs) of (networks, rows, inputs)."""
     return torch.baddbmm(layer.bias, inputs, layer.weight)
 
 

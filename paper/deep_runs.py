@@ -14,7 +14,8 @@ import torch
 
 import secret_rl as srl
 from paper import records
-from paper.batched_dqn import DqnCurves, DqnOptions, dqn_many
+from paper.batched_dqn import DqnOptions, dqn_many
+from paper.batched_ppo import PpoOptions, ppo_many
 from paper.credit_runs import RESULTS, Cell, fitted
 from paper.transfer_runs import CURVES, HELD_OUT_LAYOUTS, adapted_to, best_return_of
 from secret_rl.envs import TRIGGERS_ID
@@ -25,6 +26,8 @@ from secret_rl.views import CenteredView
 SOURCE_LAYOUTS = 500_000  # first of the mazes that agents whose weights are transferred were trained in
 CREDIT_VIEW = CenteredView(3)  # of the whole maze that agents see, what the credit model does
 TEST_EVERY = 5_000
+PPO_TEST_EVERY = 20_480  # five rollouts
+DQN, PPO = "DQN, batched", "PPO, batched"
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Condition:
     potential: str | None = None
     """A kind of ``estimate_potential``, "OnlineCredit" or "learned"; with ", adapted": of the adapted model."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of ``DqnOptions``."""
+    """Of ``DqnOptions`` or ``PpoOptions``."""
     transferred: bool = False
     """Start from the weights of an agent that was trained in source mazes."""
     scale: float = 0.3
@@ -62,8 +65,8 @@ class Deep:
     source_mazes: int = 64
     source_steps: int = 150_000
     first_layout: int = HELD_OUT_LAYOUTS
-    agent: str = "DQN, batched"
-    """Or an algorithm of Stable-Baselines3: "DQN", "PPO"."""
+    agent: str = DQN
+    """Or batched PPO, or an algorithm of Stable-Baselines3: "DQN", "PPO"."""
 
     def env(self, layout: int, **changes: Any) -> dict[str, Any]:
         """Options of a maze in which the whole state is observed."""
@@ -104,7 +107,7 @@ def run(result: DeepResult, command: str, device: str = "auto") -> Path:
     ]
     for agent, steps in sorted({(panel.agent, panel.steps) for panel in missing}):
         together = [panel for panel in missing if (panel.agent, panel.steps) == (agent, steps)]
-        learn = _learn_batched if agent == Deep.agent else _learn_each
+        learn = learn_batched if agent in (DQN, PPO) else _learn_each
         for panel, (learned, about) in zip(together, learn(together, device), strict=True):
             result.curves(panel).parent.mkdir(parents=True, exist_ok=True)
             learned.save(result.curves(panel))
@@ -120,7 +123,7 @@ def run(result: DeepResult, command: str, device: str = "auto") -> Path:
 class _Prepared:
     models: list[TabularModel]  # conditions x mazes, like those that follow
     shapings: list[TabularShaping]
-    options: list[DqnOptions]
+    options: list[DqnOptions | PpoOptions]
     initial: list[Any]
     optimal: np.ndarray  # (mazes,)
     about: dict[str, Any]
@@ -141,7 +144,7 @@ def _prepare(panel: Deep, device: str) -> _Prepared:
         models.append(env.unwrapped.tabular())  # type: ignore[attr-defined]
         for condition in panel.conditions:
             potential = potentials.of(condition)
-            discount = DqnOptions(**condition.options).discount
+            discount = options_of(panel)(**condition.options).discount
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
                 shaped = srl.PotentialShaping(env, potential or srl.shaping.NoPotential(), discount)
@@ -152,7 +155,7 @@ def _prepare(panel: Deep, device: str) -> _Prepared:
     return _Prepared(
         models * len(shapings),
         [shaping for column in shapings.values() for shaping in column],
-        [DqnOptions(**c.options) for c in panel.conditions for _ in range(panel.mazes)],
+        [options_of(panel)(**c.options) for c in panel.conditions for _ in range(panel.mazes)],
         [weights if c.transferred else None for c in panel.conditions for _ in range(panel.mazes)],
         np.array([best_return_of(model) for model in models]),
         {
@@ -160,6 +163,16 @@ def _prepare(panel: Deep, device: str) -> _Prepared:
             "mazes_without_success": sum(share == 0 for share in successes),
         },
     )
+
+
+def options_of(panel: Deep) -> type[DqnOptions] | type[PpoOptions]:
+    """What the options of its conditions are options of."""
+    return PpoOptions if panel.agent == PPO else DqnOptions
+
+
+def test_every_of(panel: Deep) -> int:
+    """Steps between two tests of its agents."""
+    return PPO_TEST_EVERY if panel.agent == PPO else TEST_EVERY
 
 
 def target_data(panel: Deep, maze: int) -> srl.Trajectories:
@@ -219,15 +232,20 @@ def _source_agents(panel: Deep, device: str) -> Any:
     return learned.weights[0]
 
 
-def _learn_batched(panels: Sequence[Deep], device: str) -> list[tuple[LearningCurves, dict[str, Any]]]:
-    """All learners of all panels in one batch."""
+def learn_batched(panels: Sequence[Deep], device: str) -> list[tuple[LearningCurves, dict[str, Any]]]:
+    """All learners of all panels, of one kind of agent, in one batch."""
     prepared = [_prepare(panel, device) for panel in panels]
-    joined: DqnCurves = dqn_many(
-        [model for part in prepared for model in part.models], panels[0].seeds, panels[0].steps,
-        [options for part in prepared for options in part.options],
-        shapings=[shaping for part in prepared for shaping in part.shapings],
-        initial=[weights for part in prepared for weights in part.initial], test_every=TEST_EVERY, device=device,
-    )  # fmt: skip
+    models = [model for part in prepared for model in part.models]
+    options: list[Any] = [options for part in prepared for options in part.options]
+    shapings = [shaping for part in prepared for shaping in part.shapings]
+    given: dict[str, Any] = {"shapings": shapings, "test_every": test_every_of(panels[0]), "device": device}
+    seeds, steps = panels[0].seeds, panels[0].steps
+    if panels[0].agent == PPO:  # the same seeds in all conditions, others in every maze
+        own = [maze * seeds for panel in panels for _ in panel.conditions for maze in range(panel.mazes)]
+        joined = ppo_many(models, seeds, steps, options, seed=own, **given)
+    else:
+        initial = [weights for part in prepared for weights in part.initial]
+        joined = dqn_many(models, seeds, steps, options, initial=initial, **given)
     on_gpu = torch.cuda.is_available() and device in ("auto", "cuda")
     named = torch.cuda.get_device_name() if on_gpu else f"{platform.machine()} CPU"
     found, first = [], 0
@@ -274,7 +292,7 @@ def settings_of(panel: Deep) -> dict[str, Any]:
     content = asdict(replace(panel, source=None)) | {  # type: ignore[arg-type]
         "source": {"mazes": asdict(panel.source.source), **panel.source.learning},
         "source_layouts": SOURCE_LAYOUTS,
-        "options": asdict(DqnOptions()),
+        "options": asdict(options_of(panel)()),
     }
     return json.loads(json.dumps(content))
 

@@ -4,8 +4,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from paper.batched_dqn import DqnOptions, Tasks, _Learners, dqn_many
-from paper.batched_networks import FILTERS, STRIDES, UNITS
+from paper.batched_dqn import DqnOptions, _Learners, dqn_many
+from paper.batched_networks import FILTERS, STRIDES, UNITS, first_patches
+from paper.batched_tasks import Tasks
 
 import secret_rl as srl
 from secret_rl.envs.tabular import TabularShaping, best_return
@@ -166,7 +167,7 @@ def test_values_that_start_from_the_potential_do():
     with torch.no_grad():
         for _ in learners.learn(8, 8):
             pass
-        patches = learners._tasks.patches[None, : len(model.states)]
+        patches = learners._tasks.inputs[None, : len(model.states)]
         values = learners._networks.values(learners._layers, patches)[0]
     met = torch.as_tensor(shaping.potential, dtype=torch.float32)[:, None].expand_as(values)
     assert (values - met).abs().mean() < 0.3 * (met - met.mean()).abs().mean()
@@ -203,7 +204,7 @@ def test_a_replay_that_is_full_forgets_the_oldest():
 
 def test_tasks_keep_their_states_apart():
     models = [plain(1), plain(2, triggers=2)]
-    tasks = Tasks(models, [unshaped(model)[1] for model in models], torch.device("cpu"))
+    tasks = Tasks(models, [unshaped(model)[1] for model in models], first_patches, torch.device("cpu"))
     for number, model in enumerate(models):
         for state in (0, len(model.next_states) - 1):
             place = number * tasks.states + state

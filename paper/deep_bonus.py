@@ -1,0 +1,215 @@
+"""Deep agents that spend credit as a bonus: DQN and PPO in held-out mazes, beside other ways to explore."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paper import records
+from paper.deep_runs import DQN, PPO, Condition, Deep, DeepResult, learn_batched, settings_of, test_every_of
+from paper.scenarios import credit_of
+from secret_rl.evaluation import LearningCurves, curves, statistics
+from secret_rl.evaluation.comparison import Table
+
+DEVELOPMENT_LAYOUTS, DEVELOPMENT_MAZES = 100, 8  # what options were chosen in: no table has them
+SOLVED = 0.8  # of the best return
+_TASKS = {  # where credit was learned, triggers, prizes and size
+    "8x8 3T1P": ("3T1P", 3, 1, 8),
+    "12x12 3T1P": ("3T1P", 3, 1, 12),
+    "8x8 1T1P": ("1T1P", 1, 1, 8),
+    "8x8 1T2P": ("1T2P", 1, 2, 8),
+    "8x8 3T1P, credit of 1T1P": ("1T1P", 3, 1, 8),
+}
+_CREDIT = "OnlineCredit"
+_COUNT = {"count": 0.1}
+_REPLAY = {"priority": 0.25}
+_DQN_BONUS = {"bonus": 3.0, "shaping": False, "fade_steps": None}
+_PPO_BONUS = {"bonus": 1 / Condition.scale, "shaping": False}  # a step is paid its credit, unscaled
+_DQN_CONDITIONS = (
+    Condition("none"),
+    Condition("rewarded replay", None, _REPLAY),
+    Condition("value", "value"),
+    Condition("count bonus", None, _COUNT),
+    Condition(_CREDIT, _CREDIT),
+    Condition("credit bonus", _CREDIT, _DQN_BONUS),
+    Condition("fading credit bonus", _CREDIT, {**_DQN_BONUS, "fade_steps": 200_000}),
+    Condition("credit bonus, credited replay", _CREDIT, {**_DQN_BONUS, **_REPLAY}),
+)
+_PPO_CONDITIONS = (
+    Condition("none"),
+    Condition("value", "value"),
+    Condition("count bonus", None, _COUNT),
+    Condition(_CREDIT, _CREDIT),
+    Condition("credit bonus", _CREDIT, _PPO_BONUS),
+    Condition("fading credit bonus", _CREDIT, {**_PPO_BONUS, "fade_steps": 500_000}),
+    Condition("credit bonus, count bonus", _CREDIT, {**_PPO_BONUS, **_COUNT}),
+)
+# With the paper's exploration, over 250,000 steps, an agent cannot follow credit for most of its training.
+_EXPLORATION = {"epsilon_steps": 30_000, "epsilon_final": 0.05}
+_AGENTS = {
+    "DQN": (DQN, 300_000, tuple(replace(c, options={**_EXPLORATION, **c.options}) for c in _DQN_CONDITIONS)),
+    "PPO": (PPO, 1_000_000, _PPO_CONDITIONS),
+}
+_NOTE = (
+    "Agents see the whole maze, the credit model the 3x3 cells around the agent. *value*: the value of 1,000 target "
+    "trajectories, as a potential; nothing else needs any. *OnlineCredit*: credit as a potential. *Credit bonus*: a "
+    "step is paid its credit at once and keeps it, 3 times what OnlineCredit earns (DQN) or the credit itself (PPO). "
+    "It is not policy-invariant while it lasts; *fading*: to 0 over 200,000 (DQN) or 500,000 steps (PPO). *Count "
+    "bonus*: 0.1 over the root of how often the agent came to a state. *Credited replay*: a quarter of each batch is "
+    "drawn among transitions that raised the potential or were rewarded; *rewarded replay*: the same without a "
+    "potential. *credit of 1T1P*: learned with one switch, used with three. DQN explores at random in 5 % of the steps "
+    "from 30,000 steps on, with a discount of 0.9; PPO has a discount of 0.99."
+)
+
+
+def result(quick: bool) -> DeepResult:
+    """Every agent in every held-out task; or, for a quick look, two development mazes and few steps."""
+    panels = [_panel(agent, task, quick) for agent in _AGENTS for task in _TASKS]
+    if quick:
+        small: dict[str, Any] = {"mazes": 2, "seeds": 1, "models": 1, "target_trajectories": 300}
+        first = [panel for panel in _in_development(panels) if panel.label.endswith(next(iter(_TASKS)))]
+        panels = [replace(panel, **small, steps=test_every_of(panel)) for panel in first]
+    return DeepResult(
+        name="deep_bonus-quick" if quick else "deep_bonus",
+        title="Deep agents that spend credit as a bonus",
+        panels=panels,
+        note=_NOTE,
+    )
+
+
+def development() -> DeepResult:
+    """The same in the mazes that options are chosen in."""
+    held_out = result(quick=False)
+    title = f"{held_out.title}: development mazes"
+    return replace(held_out, name="deep_bonus-development", title=title, panels=_in_development(held_out.panels))
+
+
+def _in_development(panels: Sequence[Deep]) -> list[Deep]:
+    return [replace(panel, first_layout=DEVELOPMENT_LAYOUTS, mazes=DEVELOPMENT_MAZES) for panel in panels]
+
+
+def _panel(name: str, task: str, quick: bool) -> Deep:
+    scenario, triggers, prizes, size = _TASKS[task]
+    agent, steps, conditions = _AGENTS[name]
+    if "credit of" in task:  # what uses no credit is in the panel of the task itself
+        conditions = (conditions[0], *(condition for condition in conditions if condition.potential == _CREDIT))
+    return Deep(
+        f"{name}, {task}", credit_of(scenario, quick), triggers, prizes, False, conditions, steps, mazes=16, seeds=5,
+        size=size, agent=agent,
+    )  # fmt: skip
+
+
+def run(result: DeepResult, command: str, *, only: str | None = None, jobs: int = 1, device: str = "auto") -> Path:
+    """Let every agent learn, so many conditions of a panel in one batch; what is there already is kept.
+
+    ``only`` is the label of a panel, "PPO, 8x8 3T1P".
+    """
+    labels = [panel.label for panel in result.panels]
+    if only is not None and only not in labels:
+        raise ValueError(f"no such task: {only}; choose from {'; '.join(labels)}")
+    record = records.load(result.path)
+    for panel in result.panels:
+        if only not in (None, panel.label):
+            continue
+        missing = [c for c in panel.conditions if records.entry_of(record, settings_of(_cell(panel, c))) is None]
+        for first in range(0, len(missing), jobs):
+            together = replace(panel, conditions=tuple(missing[first : first + jobs]))
+            [(learned, about)] = learn_batched([together], device)
+            for condition in together.conditions:
+                cell = _cell(panel, condition)
+                own = LearningCurves({condition.label: learned[condition.label]}, optimal=learned.optimal)
+                result.curves(cell).parent.mkdir(parents=True, exist_ok=True)
+                own.save(result.curves(cell))
+                runs = _runs(own, condition.label, panel)
+                entry = {"label": cell.label, "settings": settings_of(cell), **about, "runs": runs}
+                records.keep(result.path, record, entry, command)
+                print(f"  {cell.label}: mean return {np.mean(runs['area']):.3f}", flush=True)
+    return result.path
+
+
+def _cell(panel: Deep, condition: Condition) -> Deep:
+    """One condition of a panel."""
+    return replace(panel, label=f"{panel.label}, {condition.label}", conditions=(condition,))
+
+
+def _runs(learned: LearningCurves, label: str, panel: Deep) -> dict[str, Any]:
+    """(mazes, seeds) of each: mean return over training and in the end, steps until it was solved, None for never."""
+    tests = curves.episodes_to_threshold(learned[label], fraction=SOLVED, optimal=learned.optimal, window=1)
+    steps = (tests - 1) * test_every_of(panel)  # the first test is before the first step
+    return {
+        "area": curves.area_under_curve(learned[label]).round(4).tolist(),
+        "final": curves.final_performance(learned[label]).round(4).tolist(),
+        "steps": [[int(one) if np.isfinite(one) else None for one in row] for row in steps],
+    }
+
+
+def table(result: DeepResult) -> Path:
+    """Every panel's conditions, as Markdown."""
+    record = records.load(result.path)
+    sections = {panel.label: _section(panel, record) for panel in result.panels}
+    return records.write_page(result.path.with_suffix(".md"), result.title, result.note, sections, record)
+
+
+def _section(panel: Deep, record: Mapping[str, Any]) -> list[str] | None:
+    found = {c.label: records.entry_of(record, settings_of(_cell(panel, c))) for c in panel.conditions}
+    if not any(found.values()):
+        return None
+    baseline = panel.conditions[0].label
+    header = ["condition", "mean return", "in the end", "P(improvement)", "solved", "steps to solve"]
+    rows = [_row(label, entry, found[baseline], len(header)) for label, entry in found.items()]
+    bootstrap = statistics.BOOTSTRAP
+    notes = [
+        f"{panel.mazes} mazes x {panel.seeds} seeds x {panel.steps:,} steps, tested every {test_every_of(panel):,}; "
+        "unshaped discounted return, mean over training (*in the end*: over the last tenth), then over agents.",
+        f"*solved*: agents that came to {SOLVED:.0%} of the best return in a test; *steps to solve*: median over all "
+        "agents, those that never did included.",
+        f"{bootstrap.confidence:.0%} bootstrap intervals over mazes and seeds ({bootstrap.draws:,} draws); "
+        f"P(improvement) paired with {baseline}.",
+    ]
+    return [Table(header, rows, notes).to_markdown().rstrip(), ""]
+
+
+def _row(label: str, entry: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None, columns: int) -> list[str]:
+    if entry is None:
+        return [label, "not run", *[""] * (columns - 2)]
+    runs = entry["runs"]
+    steps = np.array(runs["steps"], np.float64)
+    steps[np.isnan(steps)] = np.inf  # null is NaN
+    better = ""
+    if baseline is not None and baseline is not entry:
+        better = f"{statistics.probability_of_improvement(runs['area'], baseline['runs']['area']):.2f}"
+    means = [f"{statistics.mean(runs[name]):.3f}" for name in ("area", "final")]
+    return [label, *means, better, f"{statistics.mean(np.isfinite(steps)):.0%}", _median(steps)]
+
+
+def _median(steps: NDArray[np.float64]) -> str:
+    """The median of (mazes, seeds) steps, infinite for never, with its interval."""
+    bootstrap = statistics.BOOTSTRAP
+    point, draws = statistics.draw(_medians, steps[..., None], bootstrap)
+    tail = (1 - bootstrap.confidence) / 2
+    ends = np.quantile(draws[:, 0], (tail, 1 - tail), method="inverted_cdf")  # nothing between a number and never
+    value, low, high = (f"{one:,.0f}" if np.isfinite(one) else "never" for one in (point[0], *ends))
+    return value if low == high else f"{value} [{low}, {high}]"
+
+
+def _medians(counts: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(draws, columns) medians, from counts (draws, runs) and columns (runs, columns)."""
+    runs = len(columns)
+    found = np.empty((len(counts), columns.shape[1]))
+    for number, column in enumerate(columns.T):
+        order = column.argsort()
+        ranks = counts[:, order].cumsum(1)
+        middle = [(ranks > rank).argmax(1) for rank in ((runs - 1) // 2, runs // 2)]
+        found[:, number] = column[order][middle].mean(0)
+    return found
+
+
+def main(quick: bool, command: str, analyse_only: bool = False, *, only: str | None = None, jobs: int = 1) -> list[str]:
+    """Run, and write the table."""
+    this = result(quick)
+    if not analyse_only:
+        run(this, command, only=only, jobs=jobs)
+    return [str(table(this))]

@@ -1,0 +1,118 @@
+"""The study of credit as a bonus, at a tiny size: cells are kept one by one, and the table has what it should."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from paper.__main__ import main
+from paper.batched_dqn import DqnOptions
+from paper.batched_ppo import PpoOptions
+from paper.credit_runs import Cell, Mazes
+from tests.quick import quick_fits
+
+from paper import credit_runs, deep_bonus, deep_runs
+from secret_rl.evaluation import LearningCurves
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # so short a fit may be warned of
+    pytest.mark.usefixtures("one_thread"),
+]
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    quick_fits(monkeypatch)
+    for module, name, value in (
+        (credit_runs, "DATA", tmp_path / "data"), (credit_runs, "MODELS", tmp_path / "models"),
+        (deep_runs, "RESULTS", tmp_path), (deep_runs, "CURVES", tmp_path / "curves"),
+        (deep_runs, "TEST_EVERY", 64), (deep_runs, "PPO_TEST_EVERY", 64),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    options = {"steps": 80, "units": 16, "batch_size": 16, "evaluate_every": 40, "learning_rate": 0.01}
+    source = Cell("source", Mazes(1, 1, 200, seed=1, size=3, success_share=0.3), {}, options)
+    small = {"DQN": {"random_steps": 32}, "PPO": {"side_by_side": 4, "rollout": 16, "units": 16}}
+    panels = [
+        replace(
+            panel, source=source, triggers=1, size=3, steps=128, target_trajectories=60, seeds=2,
+            conditions=[replace(c, options={**c.options, **small[panel.label[:3]]}) for c in panel.conditions],
+        )
+        for panel in deep_bonus.result(quick=True).panels
+    ]  # fmt: skip
+    result = replace(deep_bonus.result(quick=True), name="tiny", panels=panels)
+    monkeypatch.setattr(deep_bonus, "result", lambda quick: result)
+    return result
+
+
+def test_every_cell_is_learned_kept_and_in_the_table(tiny, monkeypatch):
+    main(["deep_bonus", "--quick", "--only", "PPO, 8x8 3T1P", "--jobs", "3"])
+    page = (tiny.path.parent / "tiny.md").read_text()
+    assert "## DQN, 8x8 3T1P\n\nnot run\n" in page and "| credit bonus, count bonus | " in page
+    learned = []
+    learn = deep_bonus.learn_batched
+    monkeypatch.setattr(deep_bonus, "learn_batched", lambda *given: learned.append(given) or learn(*given))
+    (path,) = main(["deep_bonus", "--quick"])
+    assert len(learned) == len(tiny.panels[0].conditions), "one after another, and those of PPO not again"
+    record = json.loads(tiny.path.read_text())
+    labels = [f"{panel.label}, {condition.label}" for panel in tiny.panels for condition in panel.conditions]
+    assert sorted(entry["label"] for entry in record["panels"]) == sorted(labels)
+    runs = record["panels"][0]["runs"]
+    assert runs.keys() == {"area", "final", "steps"} and all(np.shape(part) == (2, 2) for part in runs.values())
+    curves = LearningCurves.load(tiny.curves(replace(tiny.panels[0], label="DQN, 8x8 3T1P, none")))
+    np.testing.assert_allclose(curves["none"].mean(-1), record["panels"][7]["runs"]["area"], atol=1e-4)
+    page = (tiny.path.parent / "tiny.md").read_text()
+    assert path == str(tiny.path.parent / "tiny.md") and "not run" not in page
+    for words in (
+        "| condition | mean return | in the end | P(improvement) | solved | steps to solve |",
+        "| rewarded replay | ", "| credit bonus, credited replay | ", "| value | ", "| count bonus | ",
+        "| OnlineCredit | ", "| fading credit bonus | ", "2 mazes x 2 seeds x 128 steps, tested every 64",
+        "80% of the best return", "bootstrap intervals over mazes and seeds", "`python -m paper deep_bonus --quick`",
+    ):  # fmt: skip
+        assert words in page
+    before = tiny.path.read_bytes()
+    monkeypatch.setattr(deep_bonus, "learn_batched", lambda *_: pytest.fail("run twice"))
+    main(["deep_bonus", "--quick"])
+    assert tiny.path.read_bytes() == before
+
+
+def test_steps_to_solve_are_medians_in_which_never_counts():
+    rng = np.random.default_rng(0)
+    steps = rng.integers(1, 9, (12, 1)) * 1000.0
+    steps[:4] = np.inf
+    counts = rng.multinomial(12, np.full(12, 1 / 12), 50).astype(float)
+    found = deep_bonus._medians(counts, steps)[:, 0]
+    expected = [np.median(np.repeat(steps[:, 0], times.astype(int))) for times in counts]
+    np.testing.assert_array_equal(found, expected)
+    assert np.isinf(found).any() and np.isfinite(found).any()
+    assert deep_bonus._median(np.full((2, 3), np.inf)) == "never"
+    assert deep_bonus._median(np.full((2, 3), 5000.0)) == "5,000"
+    assert deep_bonus._median(np.array([[1000.0] * 3, [2000.0] * 3, [np.inf] * 3])).startswith("2,000 [1,000, never")
+
+
+def test_runs_say_when_a_maze_was_solved():
+    returns = np.array([[[0.0, 0.3, 0.79, 0.81], [0.8, 0.0, 0.0, 0.0], [0.0, 0.1, 0.2, 0.4]]])
+    panel = deep_bonus.result(quick=False).panels[0]
+    runs = deep_bonus._runs(LearningCurves({"none": returns}, optimal=1.0), "none", panel)
+    assert runs["steps"] == [[15_000, 0, None]]
+    assert runs["final"] == [[0.81, 0.0, 0.4]]
+
+
+def test_the_study_is_whole_and_leaves_development_mazes_apart():
+    full, quick, development = deep_bonus.result(False), deep_bonus.result(True), deep_bonus.development()
+    assert len(full.panels) == 10 and len({result.path for result in (full, quick, development)}) == 3
+    tried = range(100, 108)
+    for panel in full.panels:
+        assert (panel.mazes, panel.seeds, panel.models) == (16, 5, 5)
+        assert not {panel.layout(maze) for maze in range(panel.mazes)} & set(tried)
+        assert panel.steps == (300_000 if panel.label.startswith("DQN") else 1_000_000)
+        assert json.loads(json.dumps(deep_runs.settings_of(panel))) == deep_runs.settings_of(panel)
+        for condition in panel.conditions:
+            options = deep_runs.options_of(panel)(**condition.options)
+            assert isinstance(options, DqnOptions if panel.label.startswith("DQN") else PpoOptions)
+            assert ("fading" in condition.label) == (bool(options.bonus) and options.fade_steps is not None)
+            if isinstance(options, DqnOptions):
+                assert (options.epsilon_steps, options.epsilon_final, options.discount) == (30_000, 0.05, 0.9)
+    for result in (quick, development):
+        assert {panel.layout(maze) for panel in result.panels for maze in range(panel.mazes)} <= set(tried)
+    with pytest.raises(ValueError, match="no such task: nonsense"):
+        deep_bonus.run(quick, "", only="nonsense")
