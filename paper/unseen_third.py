@@ -8,7 +8,7 @@ from paper.tasks.unseen_third import UNSEEN_THIRD
 _CHOSEN = (
     "Default settings, data as users would have it. The rules, the players and the truth of these tasks are by someone "
     "who did not know the method. No default was chosen on them: seed 0 of each is the first fit that was ever made to "
-    "it. Fits in this table: {fits}."
+    "it. Fits ever made on them: {fits} in this table, none before."
 )
 
 

@@ -297,7 +297,7 @@ class Openings(Logged):
     limit, observation_space, action_space = 30, Discrete(30), Discrete(4)
     bonus = (2, 1, 0.5, -1)
 
-    def _rules(self, rng: Random) -> Rules:
+    def _rules(self, rng: Random) -> Rules:  # noqa: ARG002
         first, eighth = 0, 0
         for time in range(self.limit + 1):
             action = yield min(time, self.limit - 1)

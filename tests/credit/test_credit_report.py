@@ -1,6 +1,7 @@
 """Classes of rewards, gains, verdicts and reports."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,11 +120,30 @@ def test_rewards_that_the_data_did_not_hold_are_in_the_nearest_class():
         {"values": [0.0, True], "edges": [0.5]},
         {"values": "01", "edges": [0.5]},
         {"values": 3, "edges": [0.5]},
+        {"values": [0.0, 1.0], "edges": [0.5], "binned": [1]},
+        {"values": [0.0, 1.0], "edges": [0.5], "binned": [0, 2]},
+        {"values": [0.0, 1.0], "edges": [0.5], "binned": [False, True]},
     ],
 )
 def test_other_json_is_refused(data):
     with pytest.raises((ValueError, TypeError, KeyError)):
-        RewardClasses.from_json(data)
+        RewardClasses.from_json({"binned": [], **data} if data else data)
+
+
+def test_bins_next_to_each_other_are_as_good():
+    rng = np.random.default_rng(0)
+    rewards = np.concatenate([rng.uniform(-1, 0, 400), rng.uniform(0, 2, 400), np.full(100, 5.0), np.zeros(100)])
+    found = RewardClasses.of(rewards)
+    assert found.binned == (True,) * 4 + (False,) + (True,) * 4 + (False,)
+    assert RewardClasses.from_json(found.to_json()) == found
+    right = found.right(np.eye(len(found)))
+    np.testing.assert_array_equal(right, right.T)
+    assert [np.flatnonzero(row).tolist() for row in right[[0, 1, 3, 4, 5, 8, 9]]] == [
+        [0, 1], [0, 1, 2], [2, 3], [4], [5, 6], [7, 8], [9],
+    ], "of one sign, and bins only"  # fmt: skip
+    few = RewardClasses.of(np.array([-1.0, -0.5, 0.0, 1.0]))
+    assert not few.binned
+    np.testing.assert_array_equal(few.right(right[:, :4]), right[:, :4])
 
 
 def test_bins_close_when_they_are_full():
@@ -203,6 +223,7 @@ REPORT = FitReport(
     gain=Gain(0.8, 0.1),
     pooled_gain=None,
     decided=(1.0, 0.5),
+    evidence=(0.0, 2.5),
     uncertain=12.5,
     calibration_error=0.01,
     distinct_steps=True,
@@ -230,6 +251,14 @@ def test_a_report_comes_back_from_json():
         assert words in str(REPORT)
 
 
+def test_a_report_names_outcomes_without_evidence():
+    assert not REPORT.inferred, "the present decides zeros"
+    either = replace(REPORT, decided=(0.5, 0.5))
+    assert either.inferred == ("0",) and "none for 0:" in str(either)
+    assert "none for" not in str(replace(either, verdict="not learned")), "there is no credit at all"
+    assert replace(either, evidence=(0.2, 2.5)).inferred == () == replace(either, evidence=()).inferred
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -239,6 +268,8 @@ def test_a_report_comes_back_from_json():
         {"pooled_gain": {"share": 1.0}},
         {"decided": [1.0]},
         {"decided": [1.0, float("inf")]},
+        {"evidence": [1.0]},
+        {"evidence": [1.0, float("nan")]},
         {"class_counts": [90, -10]},
         {"class_counts": [90]},
         {"uncertain": float("nan")},

@@ -15,8 +15,9 @@ from paper.beyond_triggers import Result
 from paper.tasks import TASKS, Data
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
+from paper.tasks.unseen_third import UNSEEN_THIRD
 
-from paper import beyond_triggers, unseen_small, unseen_tasks
+from paper import beyond_triggers, unseen_small, unseen_tasks, unseen_third
 from secret_rl.credit.secret.readout import READOUTS
 
 
@@ -83,7 +84,11 @@ def test_the_sizes_are_as_they_should_be():
 
 @pytest.mark.parametrize(
     ("study", "tasks", "words"),
-    [(unseen_tasks, UNSEEN, "before any model was fitted"), (unseen_small, UNSEEN_SMALL, "did not know the method")],
+    [
+        (unseen_tasks, UNSEEN, "before any model was fitted"),
+        (unseen_small, UNSEEN_SMALL, "did not know the method"),
+        (unseen_third, UNSEEN_THIRD, "No default was chosen on them"),
+    ],
 )
 def test_unseen_tasks_are_run_apart(study, tasks, words, tmp_path, monkeypatch):
     full, quick = study.result(False), study.result(True)

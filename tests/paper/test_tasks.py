@@ -13,16 +13,17 @@ from paper.tasks import HELD_OUT, TASKS, TRAINING
 from paper.tasks.bsuite import Discounting
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
+from paper.tasks.unseen_third import UNSEEN_THIRD
 
 from secret_rl.trajectories.nested import map_arrays
 
 EPISODES, SEED = 150, 7
-ALL = TASKS | UNSEEN | UNSEEN_SMALL
+ALL = TASKS | UNSEEN | UNSEEN_SMALL | UNSEEN_THIRD
 NEEDING = [name for name, task in ALL.items() if task.past_matters]
 OTHERS = [name for name, task in ALL.items() if not task.past_matters]
 CONTINUOUS = (
     "mountain_car_left", "pendulum_upright", "trap", "doctor", "test_then_treat", "dict_clock", "reach_grip",
-    "three_of_three",
+    "three_of_three", "greenhouse", "sign_maze", "orbit_burn", "conveyor", "cue_then_choice",
 )  # fmt: skip
 DOOR, KEY, BALL, BOX, GOAL = 4, 5, 6, 7, 8  # MiniGrid's numbers of objects
 PICK_UP, DROP_OFF, TOGGLE = 4, 5, 5
@@ -109,6 +110,9 @@ def test_every_judged_reward_has_a_cause(name):
         assert (rewards[judged] < 0).all() and (rewards > 0).any()
     else:
         assert (rewards[judged] < 0).any() or name == "shop", "there what does not fit pays 0"
+        if name == "insurance":  # there everything costs, more or less
+            assert len(np.unique(rewards[judged])) == 2
+            return
         assert (rewards > 0).any()
         assert (rewards[judged] > 0).any() or name == "battleship", "there a cause is why nothing is hit"
 
@@ -117,7 +121,12 @@ def test_every_judged_reward_has_a_cause(name):
 def test_no_reward_has_a_cause_where_the_past_does_not_matter(name):
     data = made(name)
     assert (data.truth == -1).all()
-    if name not in ("frozen_lake", "blackjack"):  # there chance decides with the action
+    if name not in (
+        "frozen_lake",
+        "blackjack",
+        "no_past_slots",
+        "no_past_verdict",
+    ):  # there chance decides with the action
         outcomes = by_present(data)
         assert all(len(signs) == 1 for signs in outcomes.values())
 
@@ -128,9 +137,11 @@ def present(name, data):
     if name in ("go_to_door", "unlock_pickup", "key_to_door"):
         seen = (seen["image"] if isinstance(seen, dict) else seen)[:, 3, 5]  # what lies ahead, and hidden facts, decide
     if isinstance(seen, tuple):
-        seen = np.stack(seen, 1)
+        seen = np.column_stack(seen)
     if isinstance(seen, dict):
-        seen = np.concatenate([part.reshape(len(part), -1) for key, part in seen.items() if key != "time"], 1)
+        seen = np.concatenate(
+            [part.reshape(len(part), -1) for key, part in seen.items() if key not in ("time", "lights")], 1
+        )
     seen = seen.reshape(len(seen), -1)
     if name in ("umbrella", "shop"):
         seen = seen[:, :3]
@@ -140,7 +151,7 @@ def present(name, data):
 def by_present(data, name=None):
     outcomes = {}
     for row, reward in zip(present(name, data), data.trajectories.rewards, strict=True):
-        outcomes.setdefault(row.tobytes(), set()).add(np.sign(reward))
+        outcomes.setdefault(row.tobytes(), set()).add(np.sign(reward + 0.5 * (name == "insurance")))
     return outcomes
 
 
@@ -274,8 +285,9 @@ def test_the_goal_pays_after_the_left_hill():
 
 
 def test_unseen_tasks_are_apart():
-    assert len(ALL) == len(TASKS) + len(UNSEEN) + len(UNSEEN_SMALL)
+    assert len(ALL) == sum(map(len, (TASKS, UNSEEN, UNSEEN_SMALL, UNSEEN_THIRD)))
     assert sum(task.past_matters for task in UNSEEN_SMALL.values()) == 16 and len(UNSEEN_SMALL) == 19
+    assert sum(task.past_matters for task in UNSEEN_THIRD.values()) == 12 and len(UNSEEN_THIRD) == 16
     assert sum(task.past_matters for task in UNSEEN.values()) == 8 and len(UNSEEN) == 11
     assert len({task.source.split(";")[0] for task in UNSEEN.values()} & {task.source for task in TASKS.values()}) == 0
 
@@ -395,7 +407,7 @@ def test_what_lies_ahead_pays(name):
     agree(data.trajectories.rewards > 0, (ahead == GOAL) & (data.trajectories.actions == 2))
 
 
-@pytest.mark.parametrize("name", UNSEEN_SMALL)
+@pytest.mark.parametrize("name", UNSEEN_SMALL | UNSEEN_THIRD)
 def test_small_tasks_keep_to_their_spaces(name):
     data = made(name).trajectories[:20]
     for space, columns in (
@@ -416,6 +428,13 @@ MARKS = {  # of small tasks: the steps that are marked, by what was seen and don
     "reach_grip": lambda seen, done: (np.hypot(*seen[:, 2:4].T) < 0.3) & (done[:, 2] > 0),
     "either_or": lambda seen, done: (seen[:, 1] > 0) & (done == 2),
     "mail_order": lambda seen, done: (seen[:, 0] == 7) & (done == 1),
+    "greenhouse": lambda seen, done: seen[:, 0] == 1,
+    "orbit_burn": lambda seen, done: (seen[:, 2] == 1) & (done[:, 0] > 0.2),
+    "conveyor": lambda seen, done: np.isin(seen[0], (1, 2)) & (done == seen[0]),
+    "fuse": lambda seen, done: seen[:, 0] == 2,
+    "grafting": lambda seen, done: (seen[:, 0] == 3) & (done == 3),
+    "samples": lambda seen, done: (seen == 4) & (done == 2),
+    "cue_then_choice": lambda seen, done: (seen[:, 0] != 0) | (seen[:, 1] == 1),
     "safe": lambda seen, done: ((seen[:, 0] == 1) & (done == 2)) | ((seen[:, 0] == 2) & (done == 0)),
 }
 

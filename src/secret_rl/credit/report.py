@@ -23,6 +23,7 @@ _SURE = 4.0  # standard errors by which the past must help: the weights kept are
 _LEAST_GAIN = 0.01
 _OF_POOLED = 0.7  # what a pooled past gains, attention must gain so much of
 _DECIDED = 0.9  # mean probability of the true class from which the present decides it
+_EVIDENCE = 0.1  # log-probability that looking back must add to a class; below, it is inferred
 _MOST_MISSED = 0.25  # gain that must be out of the question before the past is not needed
 MIN_EPISODES = 10
 
@@ -131,6 +132,8 @@ class FitReport:
     """Of a predictor that pools the past; None where the model's gain left no doubt."""
     decided: tuple[float, ...] = ()
     """Of each class, the mean probability that the present gives it where it occurs, held out."""
+    evidence: tuple[float, ...] = ()
+    """Of each class, what looking back adds to its log-probability where the present leaves it open, held out."""
     uncertain: float = 0.0
     """Rewards that the present leaves open in the data: the sum of its errors."""
     calibration_error: float | None = None
@@ -149,6 +152,12 @@ class FitReport:
     def history_gain(self) -> float:
         """Share of the uncertainty about held-out rewards, left by the present, that the past removes; or NaN."""
         return math.nan if self.gain is None else self.gain.share
+
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        """Open classes that the model predicts where it finds nothing: attention of their rows is no credit."""
+        of_classes = zip(self.classes.names, self.decided, self.evidence, strict=bool(self.evidence))
+        return tuple(name for name, decided, found in of_classes if decided < _DECIDED and found < _EVIDENCE)
 
     @property
     def accuracy(self) -> str:
@@ -170,6 +179,7 @@ class FitReport:
             "gain": None if self.gain is None else vars(self.gain),
             "pooled_gain": None if self.pooled_gain is None else vars(self.pooled_gain),
             "decided": list(self.decided),
+            "evidence": list(self.evidence),
             "validation": None if self.validation is None else self.validation.to_json(),
             "seconds": round(self.seconds, 2),
             "curve": plain(self.curve),
@@ -187,6 +197,7 @@ class FitReport:
             gain=_gain(data["gain"]),
             pooled_gain=_gain(data["pooled_gain"]),
             decided=tuple(map(finite_number, data["decided"])),
+            evidence=tuple(map(finite_number, data["evidence"])),
             uncertain=finite_number(data["uncertain"]),
             calibration_error=None if data["calibration_error"] is None else finite_number(data["calibration_error"]),
             distinct_steps=data["distinct_steps"] is True,
@@ -195,7 +206,7 @@ class FitReport:
             seconds=finite_number(data["seconds"]),
             curve=tuple(_numbers(entry) for entry in data["curve"]),
         )
-        counts = [len(report.class_counts), len(report.decided)]
+        counts = [len(report.class_counts), len(report.decided), len(report.evidence)]
         counts += [] if report.validation is None else [len(report.validation.counts)]
         if any(count not in (0, len(report.classes)) for count in counts):
             raise ValueError(f"it has {len(report.classes)} classes of reward, but not as many numbers about them")
@@ -209,6 +220,11 @@ class FitReport:
         if self.gain is not None:
             rows["present"] = f"leaves {self.uncertain:,.0f} of them open"
             rows["past"] = f"removes {self.gain.share:.1%} of what is open (held-out trajectories)"
+        if self.verdict == "credit" and self.inferred:
+            names = " and ".join(self.inferred)
+            rows["evidence"] = (
+                f"none for {names}: predicted where nothing else is found, by attention that is no credit"
+            )
         if self.validation is not None:
             rows["accuracy"] = self.accuracy
         if self.distinct_steps:

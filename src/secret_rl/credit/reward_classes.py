@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.files import finite_number
+from secret_rl.files import finite_number, whole_number
 
 _MOST_VALUES = 8  # more distinct rewards than this are binned
 _COMMON, _LEAST = 0.01, 10  # unless such a share of the steps, and so many, have a value in common
@@ -32,10 +32,16 @@ class RewardClasses:
     """What each class stands for, rising: its reward, or the mean of its rewards."""
     edges: tuple[float, ...]
     """Where each class but the first begins."""
+    binned: tuple[bool, ...] = ()
+    """Whether each class holds several rewards; empty: none does."""
 
     def __post_init__(self) -> None:
         if not self.values or len(self.edges) != len(self.values) - 1:
             raise ValueError(f"{len(self.values)} reward classes with {len(self.edges)} edges between them")
+        if self.binned and len(self.binned) != len(self.values):
+            raise ValueError(
+                f"{len(self.values)} reward classes, and of {len(self.binned)} it is said if they are bins"
+            )
         if any(low >= high for row in (self.values, self.edges) for low, high in pairwise(row)):
             raise ValueError(f"values and edges of reward classes must rise, got {self.values} and {self.edges}")
 
@@ -55,7 +61,9 @@ class RewardClasses:
             groups += _binned(values[mine], np.where(rare, counts, 0)[mine])
         weights = dict(zip(values.tolist(), counts.tolist(), strict=True))
         means = [_mean(group, [weights[value] for value in group]) for group in groups]
-        return cls(tuple(means), tuple(_between(low[-1], high[0]) for low, high in pairwise(groups)))
+        edges = tuple(_between(low[-1], high[0]) for low, high in pairwise(groups))
+        binned = tuple(len(group) > 1 for group in groups)
+        return cls(tuple(means), edges, binned if any(binned) else ())
 
     def __len__(self) -> int:
         return len(self.values)
@@ -70,18 +78,32 @@ class RewardClasses:
         """The values in words."""
         return tuple(f"{value:+.4g}" if value else "0" for value in self.values)
 
+    def right(self, probabilities: NDArray[Any]) -> NDArray[np.float64]:
+        """(steps, class) the probability of each class or, of a bin, of those next to it, of (steps, class) of classes.
+
+        A reward near the edge of a bin is as good as in the next one: nothing in the past could tell them apart.
+        """
+        p = np.asarray(probabilities, np.float64)
+        if not self.binned:
+            return p
+        bins = np.where(self.binned, self.signs, 0)
+        apart = np.subtract.outer(np.arange(len(bins)), np.arange(len(bins)))
+        alike = (apart == 0) | ((abs(apart) == 1) & (np.multiply.outer(bins, bins) > 0))
+        return np.minimum(p @ alike, 1.0)
+
     def index(self, rewards: NDArray[Any]) -> NDArray[np.int64]:
         """The class of each reward; one that the data did not hold is in the nearest."""
         return np.searchsorted(np.asarray(self.edges), np.asarray(rewards), side="right").astype(np.int64)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        return {"values": list(self.values), "edges": list(self.edges)}
+        return {"values": list(self.values), "edges": list(self.edges), "binned": list(map(int, self.binned))}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "RewardClasses":
         """The inverse of ``to_json``, of any JSON."""
-        return cls(*(tuple(map(finite_number, data[name])) for name in ("values", "edges")))
+        numbers = (tuple(map(finite_number, data[name])) for name in ("values", "edges"))
+        return cls(*numbers, tuple(bool(whole_number(one, high=1)) for one in data["binned"]))
 
 
 def _mean(values: list[float], counts: list[int]) -> float:

@@ -313,13 +313,14 @@ def test_swapped_pasts_are_those_of_other_episodes(cues, make_model, signs, monk
     data = cues(9)
     tokens, episodes = Tokens.of(data, signs), np.arange(9)
     model = make_model(data.observation_space, data.action_space)
-    own, swapped = (
-        evaluate(model, tokens, episodes, torch.device("cpu"), swap_pasts=swap).log_probabilities
-        for swap in (False, True)
+    own, *others = (
+        evaluate(model, tokens, episodes, torch.device("cpu"), **options).log_probabilities
+        for options in ({}, {"swap_pasts": True}, {"look_back": False})
     )
     starts = tokens.offsets[:-1]
-    np.testing.assert_allclose(own[starts], swapped[starts], atol=1e-6)  # a first step has no past
-    assert (np.maximum.reduceat(np.abs(own - swapped), starts) > 1e-6).all()
+    for other in others:
+        np.testing.assert_allclose(own[starts], other[starts], atol=1e-6)  # a first step has no past
+        assert (np.maximum.reduceat(np.abs(own - other), starts) > 1e-6).all()
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ class Fitting:
             fit_memoryless(self.memoryless, tokens, folds, self.seed, self.device, self.tick)
             self.checkpoint.save({}, memoryless=_on_cpu(self.memoryless))
         probabilities = self.memoryless.probabilities(tokens, folds, self.device)
-        self.residual = Residual.of(probabilities, tokens.classes)
+        self.residual = Residual.of(probabilities, tokens.classes, self.reward_classes.right(probabilities))
         self.calibration_error = calibration(probabilities[~self._train_rows], tokens.classes[~self._train_rows])
         self.tokens, self.draw = self._weighted(tokens)
         rng = np.random.default_rng([self.seed, 2])
@@ -315,8 +315,12 @@ class Fitting:
         # A few updates, or ones that diverged, are no reason to believe that the past decides nothing.
         enough = step > 0 and self.options.planned_steps(len(self.data)) >= _PROBE_UPDATES
         classes, error = self.tokens.classes[rows], self.residual.error[rows]
-        counted = np.bincount(classes, minlength=len(self.reward_classes))
-        decided = 1 - np.bincount(classes, weights=error, minlength=len(counted)) / np.maximum(counted, 1)
+        alone = evaluate(model, self.tokens, self.held_out, self.device, look_back=False).log_probabilities
+        counted, open_of, added = (
+            np.bincount(classes, weights=weights, minlength=len(self.reward_classes))
+            for weights in (None, error, error * (found.log_probabilities - alone))
+        )
+        decided = 1 - open_of / np.maximum(counted, 1)
         return FitReport(
             classes=self.reward_classes,
             class_counts=tuple(self.counts.tolist()),
@@ -324,6 +328,7 @@ class Fitting:
             gain=gain,
             pooled_gain=pooled,
             decided=tuple(decided.tolist()),
+            evidence=tuple((added / np.maximum(open_of, 1e-9)).tolist()),
             uncertain=open_ * int(self.tokens.offsets[-1]) / max(int(self._train_rows.sum()), 1),
             calibration_error=self.calibration_error,
             distinct_steps=steps_rarely_repeat(self.data),

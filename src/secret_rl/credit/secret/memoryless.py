@@ -198,7 +198,7 @@ class Residual:
     """What the present leaves open, step by step."""
 
     error: NDArray[np.float32]
-    """(steps,) 1 minus the probability of the reward's class: the weight of the step."""
+    """(steps,) 1 minus the probability of the reward's class, or of the bins next to it: the weight of the step."""
     guess: NDArray[np.float32]
     """(steps,) log-probability of the class by the best guess of the present, where steps weigh as ``error`` says.
 
@@ -206,13 +206,16 @@ class Residual:
     """
 
     @classmethod
-    def of(cls, probabilities: NDArray[np.float32], classes: NDArray[np.int16]) -> "Residual":
-        """Of the probabilities (steps, class) of a predictor without memory."""
+    def of(
+        cls, probabilities: NDArray[np.float32], classes: NDArray[np.int16], right: NDArray[np.float64] | None = None
+    ) -> "Residual":
+        """Of the probabilities (steps, class) of a predictor without memory; ``right``: of classes as good as each."""
         rows = np.arange(len(classes))
         p = probabilities.astype(np.float64)
-        share = p * (1 - p) + 1e-12
+        right = p if right is None else right
+        share = p * (1 - right) + 1e-12
         share /= share.sum(1, keepdims=True)
-        error, guess = 1 - p[rows, classes], np.log(share[rows, classes])
+        error, guess = 1 - right[rows, classes], np.log(share[rows, classes])
         return cls(error.astype(np.float32), guess.astype(np.float32))
 
 

@@ -61,7 +61,7 @@ def attribute(
     wanted = np.isin(np.sign(np.asarray(data.rewards)), REWARD_KINDS[rewards])
     wanted[tokens.offsets[:-1]] = False  # a first step has no past
     if not decided:
-        said = memoryless.probabilities(tokens, np.full(len(tokens), -1), device)
+        said = classes.right(memoryless.probabilities(tokens, np.full(len(tokens), -1), device))
         wanted &= said[np.arange(len(said)), tokens.classes] < _DECIDED
     steps = np.flatnonzero(wanted)
     episodes = np.searchsorted(tokens.offsets, steps, side="right") - 1

@@ -238,6 +238,7 @@ def evaluate(
     device: torch.device,
     *,
     swap_pasts: bool = False,
+    look_back: bool = True,
 ) -> Evaluation:
     """Predictions on some episodes, without dropout; where pasts are swapped, each looks at that of another one."""
     model.eval()
@@ -254,7 +255,10 @@ def evaluate(
             last = torch.from_numpy(lengths - 1).to(device)[:, None]
             times = torch.arange(batch.index.shape[1], device=device).expand_as(batch.index)
             past = batch.index.gather(1, torch.minimum(times, last)).roll(1, 0)
-        logits = model(encoded, batch.index, past=past).logits
+        if look_back:
+            logits = model(encoded, batch.index, past=past).logits
+        else:
+            logits = model.predict_alone(nn.functional.embedding(batch.index, encoded[:, : model.options.units]))
         real = np.arange(batch.index.shape[1]) < lengths[:, None]
         chosen = logits.log_softmax(-1).gather(-1, batch.classes[..., None])[..., 0].cpu().numpy()
         places = (ends[part] - lengths)[:, None] + np.arange(batch.index.shape[1])
