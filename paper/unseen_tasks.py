@@ -5,7 +5,7 @@ from typing import Any
 from paper.beyond_triggers import Result, run, table
 from paper.tasks.unseen import UNSEEN
 
-_EARLIER = 43  # fits to these tasks that the table no longer has: add those that a change of the method replaces
+_EARLIER = 72  # fits to these tasks that the table no longer has: add those that a change of the method replaces
 _CHOSEN = (
     "Default settings, data as users would have it. These tasks were written, and their truth tested, before any model "
     "was fitted to them. What the first fits came to, and what was changed after that, is in DEVIATIONS.md: this table "

@@ -5,10 +5,12 @@ from typing import Any
 from paper.beyond_triggers import Result, run, table
 from paper.tasks.unseen_third import UNSEEN_THIRD
 
+_EARLIER = 18  # fits to these tasks that the table no longer has: add those that a change of the method replaces
 _CHOSEN = (
     "Default settings, data as users would have it. The rules, the players and the truth of these tasks are by someone "
-    "who did not know the method. No default was chosen on them: seed 0 of each is the first fit that was ever made to "
-    "it. Fits ever made on them: {fits} in this table, none before."
+    "who did not know the method. No default was chosen on them, but for how costs are binned, which followed from "
+    "orbit_burn (DEVIATIONS.md): of each other task, seed 0 is the first fit that was ever made to it. "
+    f"Fits ever made on them: {{fits}} in this table, {_EARLIER} before."
 )
 
 

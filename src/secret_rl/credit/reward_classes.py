@@ -89,7 +89,7 @@ class RewardClasses:
         bins = np.where(self.binned, self.signs, 0)
         apart = np.subtract.outer(np.arange(len(bins)), np.arange(len(bins)))
         alike = (apart == 0) | ((abs(apart) == 1) & (np.multiply.outer(bins, bins) > 0))
-        return np.minimum(p @ alike, 1.0)
+        return np.asarray(np.minimum(p @ alike, 1.0))
 
     def index(self, rewards: NDArray[Any]) -> NDArray[np.int64]:
         """The class of each reward; one that the data did not hold is in the nearest."""
@@ -102,8 +102,8 @@ class RewardClasses:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "RewardClasses":
         """The inverse of ``to_json``, of any JSON."""
-        numbers = (tuple(map(finite_number, data[name])) for name in ("values", "edges"))
-        return cls(*numbers, tuple(bool(whole_number(one, high=1)) for one in data["binned"]))
+        values, edges = (tuple(map(finite_number, data[name])) for name in ("values", "edges"))
+        return cls(values, edges, tuple(bool(whole_number(one, high=1)) for one in data["binned"]))
 
 
 def _mean(values: list[float], counts: list[int]) -> float:
