@@ -22,8 +22,8 @@ Verdict = Literal["credit", "not learned", "past not needed"]
 _SURE = 4.0  # standard errors by which the past must help: the weights kept are the best of many on these episodes
 _LEAST_GAIN = 0.01
 _OF_POOLED = 0.7  # what a pooled past gains, attention must gain so much of
-_DECIDED = 0.9  # mean probability of the true class from which the present decides it
-_EVIDENCE = 0.1  # log-probability that looking back must add to a class; below, it is inferred
+DECIDED = 0.9  # mean probability of the true class from which the present decides it
+EVIDENCE = 0.1  # log-probability that looking back must add to a class; below, it is inferred
 _MOST_MISSED = 0.25  # gain that must be out of the question before the past is not needed
 MIN_EPISODES = 10
 
@@ -157,7 +157,7 @@ class FitReport:
     def inferred(self) -> tuple[str, ...]:
         """Open classes that the model predicts where it finds nothing: attention of their rows is no credit."""
         of_classes = zip(self.classes.names, self.decided, self.evidence, strict=bool(self.evidence))
-        return tuple(name for name, decided, found in of_classes if decided < _DECIDED and found < _EVIDENCE)
+        return tuple(name for name, decided, found in of_classes if decided < DECIDED and found < EVIDENCE)
 
     @property
     def accuracy(self) -> str:
@@ -256,7 +256,7 @@ def judge(gain: Gain, pooled: Gain | None, decided: NDArray[np.float64], few_pai
     if pooled is not None and pooled.sure:
         return "not learned"
     ruled_out = few_pairs and all(found.highest < _MOST_MISSED for found in (gain, pooled) if found is not None)
-    return "past not needed" if ruled_out or (decided >= _DECIDED).all() else "not learned"
+    return "past not needed" if ruled_out or (decided >= DECIDED).all() else "not learned"
 
 
 def check_rewards(data: "Trajectories") -> None:

@@ -104,6 +104,19 @@ def by_name(patch):
     patch.setattr(by_name_module, "_UPDATES", 3)
 
 
+def again(patch):
+    """The best outcome is inferred; from other weights, it is not."""
+    patch.setattr(fitting.Fitting, "_may_start_again", True)
+    patch.setattr(fitting.Fitting, "_success_inferred", lambda fit, weights: fit.first is None)
+    patch.setattr(fitting, "_highest_gain", lambda curve: 0.0)
+
+
+def again_in_vain(patch):
+    """From other weights, it is inferred, too."""
+    again(patch)
+    patch.setattr(fitting.Fitting, "_success_inferred", lambda fit, weights: True)
+
+
 def alike(patch):
     """Every reward is the same: nothing is trained."""
 
@@ -117,6 +130,8 @@ FITS = {
     "half learned": (PLAIN, half_learned, 5),
     "read ahead": (PLAIN, reading_ahead, 5),
     "by name": (PLAIN, by_name, 9),
+    "again": (PLAIN, again, 9),
+    "again in vain": (PLAIN, again_in_vain, 9),
     "transitions": ({**PLAIN, "transitions": True}, None, 5),
     "paper": ({**PLAIN, "weights": "paper"}, None, 5),
     "diverged": ({**PLAIN, "learning_rate": 1e36}, None, 5),
@@ -153,6 +168,43 @@ def test_a_fit_stopped_after_any_save_goes_on_to_the_same_weights_and_report(tmp
     if fit == "at rest":
         steps = [entry["step"] for entry in undisturbed.report.curve]
         assert steps == [4, 8, 12, 14], "it rests at 8, and cools down for 6 updates"
+
+
+def test_where_success_is_inferred_other_weights_are_tried_and_kept_if_they_find_it(cues, monkeypatch):
+    plain = Secret(**PLAIN).fit(cues(40))
+    with pytest.MonkeyPatch.context() as patch:
+        again_in_vain(patch)
+        in_vain = Secret(**PLAIN).fit(cues(40))
+    assert same_weights(in_vain, plain) and story(in_vain) == story(plain)
+    again(monkeypatch)
+    other = Secret(**PLAIN).fit(cues(40))
+    assert not same_weights(other, plain) and other.report.curve != plain.report.curve
+
+
+@pytest.mark.parametrize(
+    ("decided", "evidence", "inferred"),
+    [
+        ([0.5, 1.0, 0.5], [1.0, 0.0, 0.0], True),
+        ([0.5, 1.0, 0.5], [0.0, 0.0, 1.0], False),  # a failure may be inferred
+        ([0.5, 1.0, 0.5], [0.0, 0.0, 0.0], False),  # nothing is found at all
+        ([0.5, 0.5, 1.0], [1.0, 0.0, 0.0], True),  # the best that is open
+        ([1.0, 1.0, 0.5], [1.0, 1.0, 0.0], False),  # there is but one
+    ],
+)
+def test_success_is_inferred_where_only_other_outcomes_have_evidence(cues, monkeypatch, decided, evidence, inferred):
+    asked = []
+    real = fitting.Fitting._success_inferred
+
+    def with_numbers(fit, weights):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fitting.Fitting, "_by_class", lambda *_: (np.array(decided), np.array(evidence)))
+            asked.append(real(fit, weights))
+        return False
+
+    monkeypatch.setattr(fitting.Fitting, "_may_start_again", True)
+    monkeypatch.setattr(fitting.Fitting, "_success_inferred", with_numbers)
+    Secret(**PLAIN).fit(cues(40))
+    assert asked == [inferred]
 
 
 @pytest.mark.parametrize("owner", [memoryless, fitting])

@@ -10,7 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secret_rl.credit.report import FitReport, Gain, check_held_out, check_rewards, judge, warn_of
+from secret_rl.credit.report import (
+    DECIDED,
+    EVIDENCE,
+    FitReport,
+    Gain,
+    check_held_out,
+    check_rewards,
+    judge,
+    warn_of,
+)
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.by_name import NamedPredictor, teach_encoder
 from secret_rl.credit.secret.checkpoint import Checkpoint
@@ -50,6 +59,7 @@ _NO_DOUBT = 0.5  # gain from which no other predictor is asked
 _VALIDATED = 1_000  # held-out episodes that are evaluated while training
 _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
 _PROBE_UPDATES = 400
+_OTHER_WEIGHTS = 15_485_863  # added to the seed of initial weights
 _TIMED_UPDATES, _WITH_VALIDATION = 3, 1.5  # which takes time, too, as does the predictor without memory
 
 
@@ -58,7 +68,7 @@ class Estimate(NamedTuple):
 
     updates: int
     most_updates: int
-    """Where it still learns after these, or starts again by name."""
+    """Where it still learns after these, or starts again."""
     batch_size: int
     """Trajectories per update: fewer than asked for where long ones would not fit in memory."""
     seconds: float
@@ -93,6 +103,8 @@ class Fitting:
     classes: RewardClasses | None = None
     """Classes of reward to begin with."""
     curve: list[dict[str, Any]] = field(default_factory=list)
+    first: dict[str, Any] | None = None
+    """Update and curve of the weights that were kept before training started again from others."""
 
     def run(self) -> tuple[RewardPredictor, Memoryless, FitReport]:
         """Fit, and say so where nothing came of it.
@@ -149,6 +161,8 @@ class Fitting:
         updates, most = self.options.planned_steps(len(self.data)), self._most_updates
         if self._with_names(tokens) is not None:
             most += _PROBE_UPDATES + most
+        elif self._may_start_again:
+            most *= 2
         return Estimate(updates, most, trainer.batch_size, _WITH_VALIDATION * each * updates, memory)
 
     def _prepare(self) -> None:
@@ -189,22 +203,56 @@ class Fitting:
         return tokens.weighted(weights), draw[self.train_episodes]
 
     def _learn(self) -> tuple[dict[str, Tensor], int]:
-        """Train; once more, from a start by name, where that gained little and steps have names."""
+        """Train.
+
+        Once more from a start by name, where that gained little and steps have names, or from other weights where the
+        best outcome is predicted without evidence for it.
+        """
         with self.checkpoint.reading():
-            start = self.checkpoint.load("start")
+            start, first = self.checkpoint.load("start"), self.checkpoint.load("first")
+            if first is not None:
+                self._new_model().load_state_dict(first)
+                self.first = {"step": whole_number(self.checkpoint.state["first"]["step"], 1)}
+                self.first["curve"] = [dict(entry) for entry in self.checkpoint.state["first"]["curve"]]
         if start is not None:
             self.initial = start
-        kept = self._train()
-        gains = [entry.get("gain") for entry in self.curve]  # None where it diverged
-        gain = max((gain for gain in gains if isinstance(gain, float)), default=0.0)
-        named = self._with_names(self.tokens) if gain < _LITTLE else None
-        if named is not None:
-            self.initial = self._start_by_name(named, max(gain, 0.0) + _BY_NAME)
-            if self.initial is not None:
-                self.curve = []
-                self.checkpoint.save({}, start=self.initial)
-                kept = self._train()
-        return kept
+        if first is None:
+            first, step = self._train()
+            gain = _highest_gain(self.curve)
+            named = self._with_names(self.tokens) if gain < _LITTLE else None
+            if named is not None:
+                self.initial = self._start_by_name(named, max(gain, 0.0) + _BY_NAME)
+                if self.initial is not None:
+                    self.curve = []
+                    self.checkpoint.save({}, start=self.initial)
+                    return self._train()
+            if not (self._may_start_again and self._success_inferred(first)):
+                return first, step
+            self.first = {"step": step, "curve": plain(self.curve)}
+            self.checkpoint.save({"first": self.first}, first=first)
+            self.curve = []
+        assert self.first is not None
+        again, step = self._train()
+        as_good = _highest_gain(self.curve) >= _highest_gain(self.first["curve"]) - _ALIKE
+        if as_good and not self._success_inferred(again):
+            return again, step
+        self.curve = self.first["curve"]
+        return first, self.first["step"]
+
+    @property
+    def _may_start_again(self) -> bool:
+        """Not where updates were limited, or weights to begin with were given."""
+        return self.options.steps is None and self.options.weights == "residual" and self.initial is None
+
+    def _success_inferred(self, weights: dict[str, Tensor]) -> bool:
+        """Whether the best outcome that is open is predicted where nothing is found, and another one by evidence."""
+        model = self._new_model()
+        model.load_state_dict(weights)
+        rows = self.tokens.steps_of(self.held_out)
+        said = evaluate(model.to(self.device), self.tokens, self.held_out, self.device).log_probabilities
+        decided, evidence = self._by_class(model, said, rows)
+        open_ = np.flatnonzero(decided < DECIDED)
+        return len(open_) > 1 and bool(evidence[open_[-1]] < EVIDENCE <= evidence[open_].max())
 
     @property
     def _most_updates(self) -> int:
@@ -288,6 +336,7 @@ class Fitting:
                     "kept_step": kept_step,
                     "waited": waited,
                     "curve": plain(self.curve),
+                    "first": self.first,
                 },
                 current=trainer.state(),
                 kept=kept,
@@ -314,13 +363,8 @@ class Fitting:
             pooled = self._pooled_gain(rows)
         # A few updates, or ones that diverged, are no reason to believe that the past decides nothing.
         enough = step > 0 and self.options.planned_steps(len(self.data)) >= _PROBE_UPDATES
-        classes, error = self.tokens.classes[rows], self.residual.error[rows]
-        alone = evaluate(model, self.tokens, self.held_out, self.device, look_back=False).log_probabilities
-        counted, open_of, added = (
-            np.bincount(classes, weights=weights, minlength=len(self.reward_classes))
-            for weights in (None, error, error * (found.log_probabilities - alone))
-        )
-        decided = 1 - open_of / np.maximum(counted, 1)
+        decided, evidence = self._by_class(model, found.log_probabilities, rows)
+        counted = np.bincount(self.tokens.classes[rows], minlength=len(decided))
         return FitReport(
             classes=self.reward_classes,
             class_counts=tuple(self.counts.tolist()),
@@ -328,7 +372,7 @@ class Fitting:
             gain=gain,
             pooled_gain=pooled,
             decided=tuple(decided.tolist()),
-            evidence=tuple((added / np.maximum(open_of, 1e-9)).tolist()),
+            evidence=tuple(evidence.tolist()),
             uncertain=open_ * int(self.tokens.offsets[-1]) / max(int(self._train_rows.sum()), 1),
             calibration_error=self.calibration_error,
             distinct_steps=steps_rarely_repeat(self.data),
@@ -337,6 +381,18 @@ class Fitting:
             seconds=time.perf_counter() - started,
             curve=tuple(self.curve),
         )
+
+    def _by_class(
+        self, model: RewardPredictor, said: NDArray[np.float32], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(class,) the mean probability that the present gives it, and what looking back adds where that is open."""
+        classes, error = self.tokens.classes[rows], self.residual.error[rows]
+        alone = evaluate(model, self.tokens, self.held_out, self.device, look_back=False).log_probabilities
+        counted, open_, added = (
+            np.bincount(classes, weights=weights, minlength=len(self.reward_classes))
+            for weights in (None, error, error * (said - alone))
+        )
+        return 1 - open_ / np.maximum(counted, 1), added / np.maximum(open_, 1e-9)
 
     def _gain(self, model: RewardPredictor, said: NDArray[np.float32], rows: NDArray[np.int64], tokens: Tokens) -> Gain:
         """What the past gains over the guess of the present, or over pasts of other episodes where they guess better.
@@ -378,7 +434,7 @@ class Fitting:
 
     def _new_model(self) -> RewardPredictor:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed % 2**63)
+            torch.manual_seed((self.seed + _OTHER_WEIGHTS * (self.first is not None)) % 2**63)
             model = RewardPredictor(*self.specs, len(self.reward_classes), self.model_options)
         if self.initial is not None:  # with the standardisation that belongs to them
             model.load_state_dict(self.initial)
@@ -401,6 +457,11 @@ class Fitting:
         for model in memoryless.models:
             self._standardise(model.encoder)
         return memoryless
+
+
+def _highest_gain(curve: list[dict[str, Any]]) -> float:
+    gains = [entry.get("gain") for entry in curve]  # None where it diverged
+    return max((gain for gain in gains if isinstance(gain, float)), default=0.0)
 
 
 def _on_cpu(module: nn.Module) -> dict[str, Tensor]:
