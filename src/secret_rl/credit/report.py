@@ -225,7 +225,7 @@ class FitReport:
             rows["evidence"] = (
                 f"none for {names}: predicted where nothing else is found, by attention that is no credit"
             )
-        if self.validation is not None:
+        if self.validation is not None and self.steps:
             rows["accuracy"] = self.accuracy
         if self.distinct_steps:
             rows["steps"] = f"hardly any two are alike, which makes fitting slow: {_DROP}"

@@ -51,6 +51,34 @@ def test_where_the_past_decides_there_is_credit_and_no_warning(cues):
         assert rows.sum() > 40 and at_cue[rows].mean() > 0.9 and (credit.evidence[rows] > 0.3).all()
 
 
+def with_efforts(episodes, *, prize):
+    """Every action costs its square. With a prize, the last step pays it if the one action of a light was positive."""
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(episodes):
+        light, efforts = np.zeros(10, int), rng.uniform(-1, 1, (10, 1)).astype(np.float32)
+        light[rng.integers(1, 6)], light[9] = 1, 2
+        rewards = -0.1 * efforts[:, 0] ** 2
+        rewards[9] = prize * float(efforts[light == 1, 0].item() > 0)
+        made.append({"observations": light, "actions": efforts, "rewards": rewards, "terminated": True})
+    return Trajectories.from_episodes(
+        made, observation_space=spaces.Discrete(3), action_space=spaces.Box(-1, 1, (1,), np.float32)
+    )
+
+
+def test_costs_that_vary_are_decided_by_the_present_and_hide_nothing():
+    without, warned = fitted(with_efforts(300, prize=0.0))
+    assert (without.report.verdict, warned) == ("past not needed", [PastNotNeededWarning])
+    assert without.report.steps == 0, "that much is clear before anything is trained"
+    data = with_efforts(600, prize=1.0)
+    secret, warned = fitted(data, steps=1000)
+    assert (secret.report.verdict, warned) == ("credit", [])
+    assert secret.report.uncertain == pytest.approx(300, rel=0.4), "half of the prizes, and no cost"
+    credit = secret.attribute(data, rewards="positive")
+    lit = [data[episode].observations[credit.row(r).argmax()] for r, episode in enumerate(credit.episode.tolist())]
+    assert len(credit) > 200 and np.mean(np.array(lit) == 1) > 0.9
+
+
 @pytest.mark.parametrize("cost", [0.0, 0.01])
 def test_successes_alone_are_learned_and_a_cost_of_each_step_does_not_matter(cues, cost):
     """Nothing is negative, or everything else is."""
