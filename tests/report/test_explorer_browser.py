@@ -295,10 +295,12 @@ def test_served_and_narrow_as_a_phone(browser, served, triggers):
         assert page.locator("#timeline .arc").count()
 
 
-@pytest.mark.parametrize("verdict", ["credit", "not learned"])
-def test_only_credit_is_called_earned(browser, task, tmp_path, monkeypatch, verdict):
+@pytest.mark.parametrize(("verdict", "evidence"), [("credit", 2.0), ("not learned", 2.0), ("credit", 0.0)])
+def test_only_credit_is_called_earned(browser, task, tmp_path, monkeypatch, verdict, evidence):
     secret, data = task
-    monkeypatch.setattr(secret, "report", replace(secret.report, verdict=verdict))
+    report = replace(secret.report, verdict=verdict, decided=(0.5, 1.0, 0.5), evidence=(2.0, 0.0, evidence))
+    monkeypatch.setattr(secret, "report", report)
+    earned = verdict == "credit" and evidence > 0
     made = explore(secret, data, tmp_path / "page.html", trajectories=10, progress=False)
     with opened(browser, made.path) as page:
         shown = page.locator("#verdict").inner_text()
@@ -306,8 +308,9 @@ def test_only_credit_is_called_earned(browser, task, tmp_path, monkeypatch, verd
         assert page.locator("#doubt").is_visible() == (verdict != "credit")
         words = " ".join(page.locator(part).inner_text() for part in ("#earned", "#facts"))
         strip = page.locator("#timeline [data-strip]").first.get_attribute("data-strip")
-        assert strip == ("earned by" if verdict == "credit" else "looked at")
-        assert ("earned" in words.lower()) == (verdict == "credit") and strip in words
+        assert strip == ("earned by" if earned else "looked at")
+        assert ("earned" in words.lower()) == earned and strip in words.lower()
+        assert ("nothing else is found" in words) == (evidence == 0)
         assert page.locator("#facts .chance span").all_inner_texts() == ["+1", "0", "-1"]
 
 

@@ -122,7 +122,7 @@ class _Builder:
         self, secret: CreditMethod, data: Trajectories, discount: float, potential: PotentialLike | None
     ) -> None:
         assert secret.report is not None
-        self._secret, self._data, self._classes = secret, data, secret.report.classes
+        self._secret, self._data, self._report = secret, data, secret.report
         self._potential_given = potential is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotCreditWarning)  # the page says so
@@ -139,7 +139,7 @@ class _Builder:
             inspected = inspector(self._secret, part)
             for i, episode in enumerate(part):
                 predicted = inspected.probabilities(i).argmax(1)
-                wrong.append(int((predicted != self._classes.index(episode.rewards)).sum()))
+                wrong.append(int((predicted != self._report.classes.index(episode.rewards)).sum()))
                 tick("predicted", len(wrong), len(pool))
         return pool[choose(self._data.lengths[pool], self._data.successful[pool], np.array(wrong), count)]
 
@@ -193,7 +193,8 @@ class _Builder:
             for i, number in enumerate(numbers.tolist()):
                 episode, rows = part[i], slice(int(part.offsets[i]), int(part.offsets[i + 1]))
                 attention = partial(inspected.attention, i)
-                entry = describe(episode, inspected.probabilities(i), self._classes, credited[rows], attention)
+                chances, inferred = inspected.probabilities(i), self._report.inferred
+                entry = describe(episode, chances, self._report.classes, inferred, credited[rows], attention)
                 entry |= {"episode": number, **annotations(episode, events, others)}
                 if shaping is not None:
                     entry["shaping"], entry["potential"] = ([short(v) for v in values[rows]] for values in shaping)

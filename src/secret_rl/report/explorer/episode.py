@@ -24,6 +24,7 @@ def describe(
     episode: Episode,
     probabilities: NDArray[np.float32],
     classes: RewardClasses,
+    inferred: Sequence[str],
     credited: NDArray[np.bool_],
     attention: Callable[[NDArray[np.int64]], NDArray[np.float32]],
 ) -> dict[str, Any]:
@@ -33,6 +34,7 @@ def describe(
         episode: The episode.
         probabilities: (steps, class) of the model.
         classes: Its classes of reward.
+        inferred: Names of those that it predicts without evidence for them.
         credited: (steps,) whether a reward has an attribution.
         attention: Gives (rows, steps) attention of the steps it is called with.
     """
@@ -41,7 +43,9 @@ def describe(
     right = predicted == classes.index(rewards)
     shown, total = _attention_steps(rewards, classes.signs[predicted])
     rows: Iterable[NDArray[np.float32]] = attention(shown) if len(shown) else ()
-    kinds = np.where(right, np.where(credited, "right", "decided"), np.where(rewards, "missed", "false alarm"))
+    without_evidence = np.isin(classes.names, inferred)[predicted]
+    predicted_rightly = np.where(credited, np.where(without_evidence, "inferred", "right"), "decided")
+    kinds = np.where(right, predicted_rightly, np.where(rewards, "missed", "false alarm"))
     return {
         "steps": len(episode),
         "return": short(rewards.sum()),

@@ -185,7 +185,7 @@ class Explorer {
     ];
     if (this.row) {
       const at = this.row.to.indexOf(step);
-      if (step <= this.row.step) rows.push([this.data.doubt ? "Looked at" : "Earned", el("span", { class: "credit" }, at < 0 ? "0 %" : percent(this.row.shares[at]))]);
+      if (step <= this.row.step) rows.push([this.data.doubt || this.row.kind !== "right" ? "Looked at" : "Earned", el("span", { class: "credit" }, at < 0 ? "0 %" : percent(this.row.shares[at]))]);
     }
     if (entry.potential) {
       const after = step + 1 < entry.steps ? entry.potential[step + 1] : (entry.shaping[step] + entry.potential[step]) / this.data.discount;
@@ -209,6 +209,7 @@ class Explorer {
     const value = entry.rewardAt.get(row.step);
     const what = {
       right: `Reward ${brief(value || 0)} at step ${row.step + 1}: ${this.data.doubt ? "looked at" : "earned by"}`,
+      inferred: `Reward ${brief(value || 0)} at step ${row.step + 1}: predicted where nothing else is found, so this is no credit. Looked at:`,
       decided: `Reward ${brief(value || 0)} at step ${row.step + 1}: the present decides it, so this is no credit. Looked at:`,
       missed: `Reward ${brief(value || 0)} at step ${row.step + 1} was not predicted, so this is no credit. Looked at:`,
       "false alarm": `A reward was predicted at step ${row.step + 1}, but none came. Looked at:`,
@@ -218,7 +219,7 @@ class Explorer {
     const items = order.map(([step, share]) => el("li", {}, el("button", { type: "button", class: entry.truthAt.has(step) ? "true" : null,
       title: (entry.truthAt.get(step) || []).join(", ") || null, "data-earner": step, on: { click: () => this.goTo(step + 1) } },
       `step ${step + 1}`, el("span", { class: "credit" }, percent(share)))));
-    box.replaceChildren(el("p", { class: ["right", "decided"].includes(row.kind) ? null : "wrong" }, what), el("ol", {}, items),
+    box.replaceChildren(el("p", { class: ["right", "inferred", "decided"].includes(row.kind) ? null : "wrong" }, what), el("ol", {}, items),
       el("p", { class: "nothing" }, rest > 0.005 ? `other steps ${percent(rest)}` : ""));
   }
 }

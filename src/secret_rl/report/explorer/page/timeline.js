@@ -74,7 +74,8 @@ class Timeline {
   }
 
   arcs() {
-    return this.strip(this.isCredit ? "earned by" : "looked at", this.narrow ? 84 : 112, (top, height) => {
+    const earned = this.isCredit && (!this.row || this.row.kind === "right");
+    return this.strip(earned ? "earned by" : "looked at", this.narrow ? 84 : 112, (top, height) => {
       const floor = top + height;
       if (!this.row) return this.base(floor);
       const end = this.x(this.row.step);
@@ -87,7 +88,7 @@ class Timeline {
         const path = `M${start} ${floor}C${start} ${peak} ${end} ${peak} ${end} ${floor}`;
         return svg("path", { class: "arc", d: path, "stroke-width": Math.max(0.5, THICKEST * share).toFixed(2),
           opacity: (0.35 + 0.55 * share).toFixed(2), "data-step": step, "data-weight": this.row.weights[i] },
-          svg("title", {}, this.isCredit ? `step ${step + 1} earned ${percent(share)}` : `${percent(share)} looked at step ${step + 1}`));
+          svg("title", {}, earned ? `step ${step + 1} earned ${percent(share)}` : `${percent(share)} looked at step ${step + 1}`));
       });
       const most = Math.max(...this.row.shares, 1e-9);
       const bars = this.row.to.map((step, i) => {
