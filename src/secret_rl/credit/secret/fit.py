@@ -55,7 +55,7 @@ _LITTLE = 0.8  # gain below which a start by name is tried
 _BY_NAME = 0.1  # how much more such a start must gain
 _COOL_AT = 0.55  # share of the updates after which the learning rate falls in any case
 _LONGER = 3  # times the planned updates: how long a fit that still learns goes on, unless updates were asked for
-_NO_DOUBT = 0.5  # gain from which no other predictor is asked
+_NO_DOUBT = 0.5  # gain from which no other predictor is asked, and a fit asks what it found evidence for
 _VALIDATED = 1_000  # held-out episodes that are evaluated while training
 _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
 _PROBE_UPDATES = 400
@@ -226,7 +226,7 @@ class Fitting:
                     self.curve = []
                     self.checkpoint.save({}, start=self.initial)
                     return self._train()
-            if not (self._may_start_again and self._success_inferred(first)):
+            if not (gain >= _NO_DOUBT and self._may_start_again and self._success_inferred(first)):
                 return first, step
             self.first = {"step": step, "curve": plain(self.curve)}
             self.checkpoint.save({"first": self.first}, first=first)
