@@ -77,7 +77,7 @@ HUGE = {
         observation_space={**BOX, "shape": [3, 3, 2**31 - 1], "levels": 4}
     ),
     "classes": lambda about: about["report"].update(
-        classes={"values": list(range(100_000)), "edges": list(range(99_999))}
+        classes={"values": list(range(100_000)), "edges": list(range(99_999)), "binned": []}
     ),
     "choices": lambda about: about.update(observation_space=choices([2] * 100_000)),
     "choices of actions": lambda about: about.update(action_space=choices([2] * 100_000)),
@@ -131,7 +131,7 @@ def arrays_with(name, *shape, dtype=np.float32):
     return lambda about, arrays: arrays.update({name: np.zeros(shape, dtype)})
 
 
-FOUR = {"values": [-1.0, 0.0, 1.0, 2.0], "edges": [-0.5, 0.5, 1.5]}
+FOUR = {"values": [-1.0, 0.0, 1.0, 2.0], "edges": [-0.5, 0.5, 1.5], "binned": []}
 
 
 @pytest.mark.parametrize(
