@@ -211,7 +211,7 @@ class _Learners:
         return self._tasks.play(start, lambda state, _: self._acted(state, epsilon), discount)
 
     def _chance(self) -> Tensor:
-        """(learners, side by side) from 0 to 1."""
+        """(learners, environments) from 0 to 1."""
         return torch.rand(self._n, _SIDE_BY_SIDE, device=self._device)
 
     def _acted(self, state: Tensor, epsilon: Tensor) -> Tensor:

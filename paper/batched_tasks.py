@@ -199,7 +199,7 @@ class Tasks:
 
 
 class Steps(NamedTuple):
-    """One step in every environment; all (learners, side by side)."""
+    """One step in every environment; all (learners, environments)."""
 
     state: Tensor
     following: Tensor
@@ -250,7 +250,7 @@ class Environments:
         return self._tasks.starts[self.first + (chance * self.several).long()]
 
     def step(self, action: Tensor, chance: Tensor) -> Steps:
-        """Take a step everywhere; ``chance`` draws the tasks of new episodes. All (learners, side by side)."""
+        """Take a step everywhere; ``chance`` draws the tasks of new episodes. All (learners, environments)."""
         tasks, options, state = self._tasks, self._options, self.state.clone()
         pair = state * tasks.actions + action
         move, reward = tasks.moves[pair], tasks.rewards[pair]

@@ -5,7 +5,7 @@ from typing import Any
 from paper.beyond_triggers import Result, run, table
 from paper.tasks.unseen_small import UNSEEN_SMALL
 
-_EARLIER = 44  # fits to these tasks that the table no longer has: add those that a change of the method replaces
+_EARLIER = 45  # fits to these tasks that the table no longer has: add those that a change of the method replaces
 _CHOSEN = (
     "Default settings, data as users would have it. The rules, the players and the truth of these tasks are by someone "
     "who did not know the method. They are 19 of 37: all of a first round but a lottery, of which *not learned* is as "

@@ -5,18 +5,19 @@ from typing import Any
 from paper.beyond_triggers import Result, run, table
 from paper.tasks.unseen_third import UNSEEN_THIRD
 
-_EARLIER = 18  # fits to these tasks that the table no longer has: add those that a change of the method replaces
+_EARLIER = 27  # fits to these tasks that the table no longer has: add those that a change of the method replaces
 _CHOSEN = (
     "Default settings, data as users would have it. The rules, the players and the truth of these tasks are by someone "
-    "who did not know the method. No default was chosen on them, but for how costs are binned, which followed from "
-    "orbit_burn (DEVIATIONS.md): of each other task, seed 0 is the first fit that was ever made to it. "
+    "who did not know the method. No default was chosen on them when they were first fitted, and of each task but "
+    "orbit_burn, seed 0 is that first fit. Then how costs are binned followed from orbit_burn, whose fit was made "
+    "again, and when a fit starts again from greenhouse, which was fitted with other settings, too (DEVIATIONS.md). "
     f"Fits ever made on them: {{fits}} in this table, {_EARLIER} before."
 )
 
 
 def result(quick: bool) -> Result:
     """The full size; or, to see that it runs, a single task, in which there is no credit to judge."""
-    title = "Credit in tasks that no default was chosen on"
+    title = "Credit in a third set of tasks by someone who did not know the method"
     if quick:
         few: dict[str, Any] = {"steps": 100, "units": 32, "batch_size": 32}
         return Result("unseen_third-quick", ("no_past_brake",), 1, 100, 300, few, title, _CHOSEN)

@@ -37,7 +37,7 @@ def environments_of(model, options, learners=1, side_by_side=4):
 
 
 def random_steps(environments, count, seed=0):
-    """(steps, learners, side by side) of random play."""
+    """(steps, learners, environments) of random play."""
     generator = torch.Generator().manual_seed(seed)
     shape = environments.state.shape
     taken = [environments.step(torch.randint(4, shape, generator=generator), torch.zeros(shape)) for _ in range(count)]
@@ -167,7 +167,7 @@ def test_counts_are_of_states_and_of_each_learner_alone():
         met = {}
         for time in range(50):
             reached = steps.following[time, learner].tolist()
-            for state in reached:  # environments side by side count for each other
+            for state in reached:  # the environments of a learner share its counts
                 met[state] = met.get(state, 0) + 1
             expected = [0.1 / math.sqrt(met[state]) for state in reached]
             bonus = steps.paid[time, learner] - steps.reward[time, learner]
