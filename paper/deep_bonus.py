@@ -14,63 +14,79 @@ from paper.scenarios import credit_of
 from secret_rl.evaluation import LearningCurves, curves, statistics
 from secret_rl.evaluation.comparison import Table
 
+LAYOUTS = 820_000  # first looked at when options were settled
 DEVELOPMENT_LAYOUTS, DEVELOPMENT_MAZES = 100, 8  # what options were chosen in: no table has them
 SOLVED = 0.8  # of the best return
-_TASKS = {  # where credit was learned, triggers, prizes and size
-    "8x8 3T1P": ("3T1P", 3, 1, 8),
-    "12x12 3T1P": ("3T1P", 3, 1, 12),
-    "8x8 1T1P": ("1T1P", 1, 1, 8),
-    "8x8 1T2P": ("1T2P", 1, 2, 8),
-    "8x8 3T1P, credit of 1T1P": ("1T1P", 3, 1, 8),
-}
-_CREDIT = "OnlineCredit"
+_CREDIT, _ADAPTED = "OnlineCredit, once", "OnlineCredit, adapted, once"
 _COUNT = {"count": 0.1}
 _REPLAY = {"priority": 0.25}
 _DQN_BONUS = {"bonus": 3.0, "shaping": False, "fade_steps": None}
-_PPO_BONUS = {"bonus": 1 / Condition.scale, "shaping": False}  # a step is paid its credit, unscaled
+_PPO_BONUS = {"bonus": 3 / Condition.scale, "shaping": False}  # a step is paid 3 times its credit
 _DQN_CONDITIONS = (
     Condition("none"),
     Condition("rewarded replay", None, _REPLAY),
     Condition("value", "value"),
     Condition("count bonus", None, _COUNT),
-    Condition(_CREDIT, _CREDIT),
+    Condition("OnlineCredit", _CREDIT),
     Condition("credit bonus", _CREDIT, _DQN_BONUS),
-    Condition("fading credit bonus", _CREDIT, {**_DQN_BONUS, "fade_steps": 200_000}),
     Condition("credit bonus, credited replay", _CREDIT, {**_DQN_BONUS, **_REPLAY}),
+    Condition("fading credit bonus, credited replay", _CREDIT, {**_DQN_BONUS, **_REPLAY, "fade_steps": 200_000}),
+)
+_EASIER_CONDITIONS = tuple(_DQN_CONDITIONS[number] for number in (0, 1, 2, 3, 6))
+_ELSEWHERE_CONDITIONS = tuple(_DQN_CONDITIONS[number] for number in (0, 5, 6, 7))
+_INVERTED_CONDITIONS = (
+    *_DQN_CONDITIONS[:2],
+    Condition("weight transfer", transferred=True),
+    Condition("credit bonus, adapted", _ADAPTED, _DQN_BONUS),
+    Condition("credit bonus, adapted, credited replay", _ADAPTED, {**_DQN_BONUS, **_REPLAY}),
 )
 _PPO_CONDITIONS = (
     Condition("none"),
     Condition("value", "value"),
     Condition("count bonus", None, _COUNT),
-    Condition(_CREDIT, _CREDIT),
+    Condition("OnlineCredit", _CREDIT),
     Condition("credit bonus", _CREDIT, _PPO_BONUS),
-    Condition("fading credit bonus", _CREDIT, {**_PPO_BONUS, "fade_steps": 500_000}),
     Condition("credit bonus, count bonus", _CREDIT, {**_PPO_BONUS, **_COUNT}),
+    Condition("fading credit bonus, count bonus", _CREDIT, {**_PPO_BONUS, **_COUNT, "fade_steps": 500_000}),
 )
 # With the paper's exploration, over 250,000 steps, an agent cannot follow credit for most of its training.
 _EXPLORATION = {"epsilon_steps": 30_000, "epsilon_final": 0.05}
-_AGENTS = {
-    "DQN": (DQN, 300_000, tuple(replace(c, options={**_EXPLORATION, **c.options}) for c in _DQN_CONDITIONS)),
-    "PPO": (PPO, 1_000_000, _PPO_CONDITIONS),
-}
+_PANELS: Sequence[tuple[str, str, tuple[int, int, int], str, Sequence[Condition]]] = (
+    # the agent, the task, its triggers, prizes and size, where credit was learned, and what is compared
+    (DQN, "8x8 3T1P", (3, 1, 8), "3T1P", _DQN_CONDITIONS),
+    (DQN, "8x8 3T1P, credit of 1T1P", (3, 1, 8), "1T1P", _ELSEWHERE_CONDITIONS),
+    (DQN, "8x8 1T1P", (1, 1, 8), "1T1P", _EASIER_CONDITIONS),
+    (DQN, "8x8 1T2P", (1, 2, 8), "1T2P", _EASIER_CONDITIONS),
+    (DQN, "8x8 1T1P, inverted controls", (1, 1, 8), "1T1P", _INVERTED_CONDITIONS),
+    (DQN, "8x8 1T2P, inverted controls", (1, 2, 8), "1T2P", _INVERTED_CONDITIONS),
+    (PPO, "8x8 3T1P", (3, 1, 8), "3T1P", _PPO_CONDITIONS),
+    (PPO, "12x12 3T1P", (3, 1, 12), "3T1P", _PPO_CONDITIONS),
+    (PPO, "8x8 3T1P, credit of 1T1P", (3, 1, 8), "1T1P", _PPO_CONDITIONS[:1] + _PPO_CONDITIONS[3:]),
+    (PPO, "8x8 1T1P", (1, 1, 8), "1T1P", _PPO_CONDITIONS),
+    (PPO, "8x8 1T2P", (1, 2, 8), "1T2P", _PPO_CONDITIONS),
+)
+_STEPS = {DQN: 300_000, PPO: 1_000_000}
 _NOTE = (
     "Agents see the whole maze, the credit model the 3x3 cells around the agent. *value*: the value of 1,000 target "
-    "trajectories, as a potential; nothing else needs any. *OnlineCredit*: credit as a potential. *Credit bonus*: a "
-    "step is paid its credit at once and keeps it, 3 times what OnlineCredit earns (DQN) or the credit itself (PPO). "
-    "It is not policy-invariant while it lasts; *fading*: to 0 over 200,000 (DQN) or 500,000 steps (PPO). *Count "
-    "bonus*: 0.1 over the root of how often the agent came to a state. *Credited replay*: a quarter of each batch is "
-    "drawn among transitions that raised the potential or were rewarded; *rewarded replay*: the same without a "
-    "potential. *credit of 1T1P*: learned with one switch, used with three. DQN explores at random in 5 % of the steps "
-    "from 30,000 steps on, with a discount of 0.9; PPO has a discount of 0.99."
+    "trajectories, as a potential; nothing else needs any. *OnlineCredit*: 0.3 times the credit, as a potential. "
+    "*Credit bonus*: a step is paid its credit at once and keeps it, times 0.9 (DQN) or 3 (PPO), each pair once an "
+    "episode. It is not policy-invariant while it lasts; *fading*: to 0 over 200,000 (DQN) or 500,000 steps (PPO). "
+    "*Count bonus*: 0.1 over the root of how often the agent came to a state. *Credited replay*: a quarter of each "
+    "batch is drawn among transitions that raised the potential or were rewarded; *rewarded replay*: the same without "
+    "a potential. *credit of 1T1P*: learned with one switch, used with three. *Inverted controls*: weights come from "
+    "agents that learned in 64 mazes with ordinary controls; *adapted* credit was fine-tuned to 5,000 trajectories of "
+    "random play in other mazes with inverted controls. DQN explores at random in 5 % of the steps from 30,000 steps "
+    "on, with a discount of 0.9; PPO has a discount of 0.99. How much a bonus pays, that each pair is paid once, and "
+    "what is combined were chosen in other mazes."
 )
 
 
 def result(quick: bool) -> DeepResult:
     """Every agent in every held-out task; or, for a quick look, two development mazes and few steps."""
-    panels = [_panel(agent, task, quick) for agent in _AGENTS for task in _TASKS]
+    panels = [_panel(*given, quick) for given in _PANELS]
     if quick:
         small: dict[str, Any] = {"mazes": 2, "seeds": 1, "models": 1, "target_trajectories": 300}
-        first = [panel for panel in _in_development(panels) if panel.label.endswith(next(iter(_TASKS)))]
+        first = [panel for panel in _in_development(panels) if panel.label.endswith(_PANELS[0][1])]
         panels = [replace(panel, **small, steps=test_every_of(panel)) for panel in first]
     return DeepResult(
         name="deep_bonus-quick" if quick else "deep_bonus",
@@ -91,14 +107,15 @@ def _in_development(panels: Sequence[Deep]) -> list[Deep]:
     return [replace(panel, first_layout=DEVELOPMENT_LAYOUTS, mazes=DEVELOPMENT_MAZES) for panel in panels]
 
 
-def _panel(name: str, task: str, quick: bool) -> Deep:
-    scenario, triggers, prizes, size = _TASKS[task]
-    agent, steps, conditions = _AGENTS[name]
-    if "credit of" in task:  # what uses no credit is in the panel of the task itself
-        conditions = (conditions[0], *(condition for condition in conditions if condition.potential == _CREDIT))
+def _panel(
+    agent: str, task: str, kind: tuple[int, int, int], scenario: str, conditions: Sequence[Condition], quick: bool
+) -> Deep:
+    triggers, prizes, size = kind
+    if agent == DQN:
+        conditions = tuple(replace(c, options={**_EXPLORATION, **c.options}) for c in conditions)
     return Deep(
-        f"{name}, {task}", credit_of(scenario, quick), triggers, prizes, False, conditions, steps, mazes=16, seeds=5,
-        size=size, agent=agent,
+        f"{agent.split(',')[0]}, {task}", credit_of(scenario, quick), triggers, prizes, "inverted" in task, conditions,
+        _STEPS[agent], mazes=16, seeds=5, size=size, agent=agent, first_layout=LAYOUTS,
     )  # fmt: skip
 
 

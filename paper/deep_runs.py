@@ -16,7 +16,7 @@ import secret_rl as srl
 from paper import records
 from paper.batched_dqn import DqnOptions, dqn_many
 from paper.batched_ppo import PpoOptions, ppo_many
-from paper.credit_runs import RESULTS, Cell, fitted
+from paper.credit_runs import METHOD, MODELS, RESULTS, Cell, fitted
 from paper.transfer_runs import CURVES, HELD_OUT_LAYOUTS, adapted_to, best_return_of
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import TabularModel, TabularShaping
@@ -25,6 +25,7 @@ from secret_rl.views import CenteredView
 
 SOURCE_LAYOUTS = 500_000  # first of the mazes that agents whose weights are transferred were trained in
 CREDIT_VIEW = CenteredView(3)  # of the whole maze that agents see, what the credit model does
+ADAPTING_SEED, ADAPTING_EPISODES = 2_719, 5_000  # random play that credit is fine-tuned to, none of it in target mazes
 TEST_EVERY = 5_000
 PPO_TEST_EVERY = 20_480  # five rollouts
 DQN, PPO = "DQN, batched", "PPO, batched"
@@ -36,7 +37,8 @@ class Condition:
 
     label: str
     potential: str | None = None
-    """A kind of ``estimate_potential``, "OnlineCredit" or "learned"; with ", adapted": of the adapted model."""
+    """A kind of ``estimate_potential``, "OnlineCredit" or "learned"; with ", adapted": of the adapted model. With
+    ", once", ``OnlineCredit`` pays a pair once an episode."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of ``DqnOptions`` or ``PpoOptions``."""
     transferred: bool = False
@@ -196,9 +198,12 @@ class Potentials:
         name = condition.potential
         if name is None:
             return None
-        if name == "OnlineCredit":
-            # repeat: as OnlineCredit was when the committed results were made
-            return srl.OnlineCredit(self._secret, observation=CREDIT_VIEW, scale=condition.scale, repeat=True)
+        kind, *words = name.split(", ")
+        if kind == "OnlineCredit":
+            secret = adapted_elsewhere(self._panel, self._secret) if "adapted" in words else self._secret
+            # repeat: as OnlineCredit was when the first committed results were made
+            repeat = "once" not in words
+            return srl.OnlineCredit(secret, observation=CREDIT_VIEW, scale=condition.scale, repeat=repeat)
         if name not in self._made:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # few rewards, zero coverage: the curves tell
@@ -220,6 +225,17 @@ class Potentials:
             )
         credit = None if kind == "value" else secret.attribute(self._seen)
         return srl.estimate_potential(self._data, credit, kind, delay_discount=discount)
+
+
+def adapted_elsewhere(panel: Deep, secret: srl.Secret) -> srl.Secret:
+    """The model fine-tuned to random play in other mazes of the panel's kind."""
+    path = MODELS / f"adapted-{METHOD}-{panel.label}-seed{secret.seed}.safetensors"
+    if path.is_file():
+        return srl.Secret.load(path, device="cpu")
+    mazes = replace(panel.source.source, episodes=ADAPTING_EPISODES, seed=ADAPTING_SEED, inverted=panel.inverted)
+    adapted = srl.adapt(secret, mazes.load(), progress=False)
+    adapted.save(path)
+    return adapted
 
 
 def _source_agents(panel: Deep, device: str) -> Any:
@@ -277,7 +293,7 @@ def _curves(panel: Deep, returns: dict[str, Any], optimal: Any) -> LearningCurve
 
 def _is_estimated(condition: Condition) -> bool:
     """Whether its potential is made from target trajectories."""
-    return condition.potential not in (None, "OnlineCredit")
+    return condition.potential is not None and not condition.potential.startswith("OnlineCredit")
 
 
 def _compared(curves: LearningCurves, panel: Deep) -> dict[str, Any]:

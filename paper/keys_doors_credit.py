@@ -16,6 +16,7 @@ import secret_rl as srl
 from paper import records
 from paper.credit_runs import DATA, MODELS, RESULTS, machine
 from secret_rl.atomic import replace_text
+from secret_rl.credit.secret.readout import READOUTS
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer, door_causes
 from secret_rl.evaluation import CreditQuality
@@ -36,6 +37,7 @@ ADAPTING: dict[str, Any] = {"batch_size": 32, "steps": 8_000}
 _EARLIER = (
     "The method before residual weights, with a weight of zeros, filters and a number of updates chosen for this task."
 )
+_OTHER_READOUTS = READOUTS[1:]
 _PLAYERS = {"wanderer": "the wanderer", "ppo": "PPO"}
 
 
@@ -176,20 +178,26 @@ def model_of(result: Result, task: Task, seed: int, device: str = "auto") -> srl
 
 
 def _fit_and_judge(result: Result, task: Task, seed: int, device: str) -> dict[str, Any]:
-    secret = model_of(result, task, seed, device)
-    quality, predicted = judged(secret, task.held_out.load())
+    secret, held_out = model_of(result, task, seed, device), task.held_out.load()
+    quality, predicted = judged(secret, held_out)
     assert secret.report is not None
     return {
         "fit": {k: v for k, v in secret.report.to_json().items() if k != "curve"},
         "quality": {**quality.to_json(), "predicted": predicted, "share": quality.attention_on_events},
+        "other_readouts": other_readouts(secret, held_out),
         "told": str(quality),
         "machine": machine(torch.device(secret.device)),
     }
 
 
-def judged(secret: srl.Secret, data: srl.Trajectories) -> tuple[CreditQuality, float]:
-    """Whether attention is where the keys of opened doors were taken, and the share of these doors predicted."""
-    attributions = secret.attribute(data, rewards="positive", tolerance=TOLERANCE)
+def other_readouts(secret: srl.Secret, data: srl.Trajectories) -> dict[str, float]:
+    """The share of credit at the key by what else credit can be read from."""
+    return {name: judged(secret, data, name)[0].attention_on_events for name in _OTHER_READOUTS}
+
+
+def judged(secret: srl.Secret, data: srl.Trajectories, readout: str = READOUTS[0]) -> tuple[CreditQuality, float]:
+    """Whether credit is where the keys of opened doors were taken, and the share of these doors predicted."""
+    attributions = secret.attribute(data, rewards="positive", tolerance=TOLERANCE, readout=readout)
     causes = door_causes(data)
     quality = srl.credit_quality(attributions, causes, tolerance=TOLERANCE)
     return quality, quality.rows / max(int((causes >= 0).sum()), 1)
@@ -208,7 +216,8 @@ def _found(result: Result, settings: Mapping[str, Any]) -> dict[str, Any] | None
 def table(result: Result) -> Path:
     """The numbers beside those asked of them, as Markdown."""
     record = records.load(result.path)
-    titles = ("maps", "predicted", "attention at the key", "uniform", "strongest", "precision", "recall")
+    titles = ["maps", "predicted", "attention at the key", "uniform", "strongest", "precision", "recall"]
+    titles += [f"at the key: {name}" for name in _OTHER_READOUTS]
     rows = [*_row(titles), *_row(["---"] * len(titles))]
     now, earlier = list(rows), list(rows)
     for task in result.tasks:
@@ -217,7 +226,7 @@ def table(result: Result) -> Path:
             entry = _found(result, _settings(task, seed))
             old = next((other for other in record["panels"] if other["label"] == label), None)
             if entry is None and old is None:
-                now += _row([label, "not run", *[""] * 5])
+                now += _row([label, "not run", *[""] * (len(titles) - 2)])
             else:
                 (now if entry else earlier).extend(_line(label, entry or old))
     lines = ["# Credit in 3D: whose key opened the door", "", *now]
@@ -227,7 +236,7 @@ def table(result: Result) -> Path:
     lines += [
         "",
         "Trajectories on random maps, a new one each. The wanderer heads for random keys and doors; PPO has learned on "
-        "random maps. 2x2-defaults is `Secret()` as it comes, but for keys that did not yet start as queries.",
+        "random maps. 2x2-defaults is `Secret()` as it comes.",
         "",
         *(
             f"- {task.label}: {_how_learned(task)} {_maps_note(task.source)}; judged on {_maps_note(task.held_out)}."
@@ -237,7 +246,8 @@ def table(result: Result) -> Path:
         f"*predicted*: share of the door rewards predicted to be positive within {TOLERANCE} steps. Of those rows: "
         f"*attention at the key*, the mean share of attention within {TOLERANCE} steps of the pick-up of that door's "
         f"key; *uniform*, the same of rows that spread it evenly; *strongest*, the share whose largest weight is "
-        f"there; *precision* and *recall* of weights above 0.2, with the same tolerance.",
+        f"there; *precision* and *recall* of weights above 0.2, with the same tolerance; *at the key*: the share of "
+        f"credit that is read in other ways.",
         "",
         f"`{record.get('command')}`, {record.get('date')}, {'; '.join(machines)}.",
         "",
@@ -249,9 +259,11 @@ def table(result: Result) -> Path:
 
 def _line(label: str, entry: Any) -> list[str]:
     q = entry["quality"]
-    numbers = (q[k] for k in ("predicted", "share", "uniform_share", "strongest", "precision", "recall"))
+    numbers = [q[k] for k in ("predicted", "share", "uniform_share", "strongest", "precision", "recall")]
+    numbers += [entry.get("other_readouts", {}).get(name) for name in _OTHER_READOUTS]
     verdict = entry["fit"].get("verdict", "credit")
-    return _row([label if verdict == "credit" else f"{label} ({verdict})", *(f"{number:.3f}" for number in numbers)])
+    named = label if verdict == "credit" else f"{label} ({verdict})"
+    return _row([named, *("" if number is None else f"{number:.3f}" for number in numbers)])
 
 
 def _how_learned(task: Task) -> str:

@@ -5,13 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from paper.__main__ import main
 from paper.batched_dqn import DqnOptions
 from paper.batched_ppo import PpoOptions
 from paper.credit_runs import Cell, Mazes
 from tests.quick import quick_fits
 
+import secret_rl as srl
 from paper import credit_runs, deep_bonus, deep_runs
+from secret_rl import Trajectories
 from secret_rl.evaluation import LearningCurves
 
 pytestmark = [
@@ -25,8 +28,8 @@ def tiny(tmp_path, monkeypatch):
     quick_fits(monkeypatch)
     for module, name, value in (
         (credit_runs, "DATA", tmp_path / "data"), (credit_runs, "MODELS", tmp_path / "models"),
-        (deep_runs, "RESULTS", tmp_path), (deep_runs, "CURVES", tmp_path / "curves"),
-        (deep_runs, "TEST_EVERY", 64), (deep_runs, "PPO_TEST_EVERY", 64),
+        (deep_runs, "MODELS", tmp_path / "models"), (deep_runs, "RESULTS", tmp_path),
+        (deep_runs, "CURVES", tmp_path / "curves"), (deep_runs, "TEST_EVERY", 64), (deep_runs, "PPO_TEST_EVERY", 64),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     options = {"steps": 80, "units": 16, "batch_size": 16, "evaluate_every": 40, "learning_rate": 0.01}
@@ -65,14 +68,30 @@ def test_every_cell_is_learned_kept_and_in_the_table(tiny, monkeypatch):
     for words in (
         "| condition | mean return | in the end | P(improvement) | solved | steps to solve |",
         "| rewarded replay | ", "| credit bonus, credited replay | ", "| value | ", "| count bonus | ",
-        "| OnlineCredit | ", "| fading credit bonus | ", "2 mazes x 2 seeds x 128 steps, tested every 64",
-        "80% of the best return", "bootstrap intervals over mazes and seeds", "`python -m paper deep_bonus --quick`",
+        "| OnlineCredit | ", "| fading credit bonus, credited replay | ",
+        "2 mazes x 2 seeds x 128 steps, tested every 64", "80% of the best return",
+        "bootstrap intervals over mazes and seeds", "`python -m paper deep_bonus --quick`",
     ):  # fmt: skip
         assert words in page
     before = tiny.path.read_bytes()
     monkeypatch.setattr(deep_bonus, "learn_batched", lambda *_: pytest.fail("run twice"))
     main(["deep_bonus", "--quick"])
     assert tiny.path.read_bytes() == before
+
+
+def test_adapted_credit_is_fine_tuned_once_and_in_other_mazes(tiny, monkeypatch):
+    monkeypatch.setattr(deep_runs, "ADAPTING_EPISODES", 120)
+    panel = replace(tiny.panels[0], inverted=True)
+    before = credit_runs.fitted(panel.source, 0, "cpu")
+    condition = replace(panel.conditions[0], potential="OnlineCredit, adapted, once")
+    potential = deep_runs.Potentials(panel, 0, deep_runs.target_data(panel, 0), before).of(condition)
+    (data,) = [path for path in credit_runs.DATA.iterdir() if path.name.endswith("-inverted")]
+    assert f"-s{deep_runs.ADAPTING_SEED}-" in data.name and len(Trajectories.load(data)) == 120
+    monkeypatch.setattr(srl, "adapt", lambda *_, **__: pytest.fail("adapted twice"))
+    again = deep_runs.adapted_elsewhere(panel, before)
+    weights = [model.model.state_dict()["head.weight"] for model in (before, again, potential._secret)]
+    assert not torch.equal(weights[0], weights[1]) and torch.equal(weights[1], weights[2])
+    assert not potential.options["repeat"]
 
 
 def test_steps_to_solve_are_medians_in_which_never_counts():
@@ -99,7 +118,7 @@ def test_runs_say_when_a_maze_was_solved():
 
 def test_the_study_is_whole_and_leaves_development_mazes_apart():
     full, quick, development = deep_bonus.result(False), deep_bonus.result(True), deep_bonus.development()
-    assert len(full.panels) == 10 and len({result.path for result in (full, quick, development)}) == 3
+    assert len(full.panels) == 11 and len({result.path for result in (full, quick, development)}) == 3
     tried = range(100, 108)
     for panel in full.panels:
         assert (panel.mazes, panel.seeds, panel.models) == (16, 5, 5)

@@ -95,8 +95,10 @@ def ppo(n_envs: int = 32, **overrides: Any) -> dict[str, Any]:
     Credit goes best with a bonus, where rewards are rare with one for visit counts beside it::
 
         train(PPO, env, steps, **ppo(), shaping=[
-            bonus_with(OnlineCredit(secret), scale=3, fade_steps=steps // 2), bonus_with(VisitCounts(), scale=0.1),
+            bonus_with(OnlineCredit(secret), scale=10), bonus_with(VisitCounts(), scale=0.1),
         ])
+
+    In big mazes a bonus that fades over half of the steps is gone before many agents have found the prize.
 
     >>> options = ppo()
     >>> options["n_envs"], options["n_steps"], options["batch_size"], options["ent_coef"], options["learning_rate"]
