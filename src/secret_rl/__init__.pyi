@@ -16,6 +16,7 @@ from .credit import adapt as adapt
 from .evaluation import LearningCurves as LearningCurves
 from .evaluation import compare as compare
 from .evaluation import credit_quality as credit_quality
+from .parallel import ParallelVectorEnv as ParallelVectorEnv
 from .report import explore as explore
 from .shaping import CreditBonus as CreditBonus
 from .shaping import LearnedPotential as LearnedPotential

@@ -68,9 +68,14 @@ class _Spawn(SpawnContext):
         return process
 
 
-def _begin(begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+def worker_begins() -> None:
+    """Let the process that calls this, a worker, end with its parent."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _keep_pipes()
+
+
+def _begin(begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+    worker_begins()
     if begin is not None:
         begin(*arguments)
 

@@ -1,0 +1,261 @@
+"""Slow environments side by side: several in each of some processes, with observations in shared memory."""
+
+import os
+import pickle
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space, create_shared_memory, read_from_shared_memory
+from numpy.typing import NDArray
+
+from secret_rl.checks import check_integer
+from secret_rl.processes import worker_begins
+from secret_rl.trajectories.nested import map_arrays
+
+_ARRAYS = gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary
+_GRACE = 2.0  # seconds that workers have to close their environments
+
+
+class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
+    """``n`` environments in ``workers`` processes, as one vector environment that resets within the step.
+
+    Gymnasium's ``AsyncVectorEnv`` has a process for each environment, and sends all infos through pipes. Here a worker
+    steps several environments for one message, which is what makes fast environments worth distributing.
+
+    >>> import gymnasium as gym, secret_rl
+    >>> envs = ParallelVectorEnv(lambda: gym.make("CartPole-v1"), 4, workers=2)
+    >>> observations, _ = envs.reset(seed=0)
+    >>> observations, rewards, *_ = envs.step(envs.action_space.sample())
+    >>> observations.shape, rewards.tolist()
+    ((4, 4), [1.0, 1.0, 1.0, 1.0])
+    >>> envs.close()
+
+    What the environments give does not depend on the number of workers. ``step_async`` returns at once, so that other
+    work, or another vector environment, can go on until ``step_wait``.
+
+    Args:
+        make: Makes one environment; called in the workers.
+        num_envs: How many.
+        workers: Processes; by default one for each core.
+        infos: Names of the infos to pass on; by default all. Fewer are faster.
+        pin: Keep each worker, and what it starts, to one core (Linux only). An environment that talks to a program of
+            its own, as ViZDoom does, waits for that program at every step: on one core it is woken in time.
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  Gymnasium's own
+    closed = True  # until all is there
+
+    def __init__(
+        self,
+        make: Callable[[], gym.Env[Any, Any]],
+        num_envs: int,
+        workers: int | None = None,
+        *,
+        infos: Sequence[str] | None = None,
+        pin: bool = False,
+    ) -> None:
+        self.num_envs = check_integer("num_envs", num_envs, 1)
+        workers = min(check_integer("workers", os.cpu_count() if workers is None else workers, 1), num_envs)
+        env = make()
+        self.metadata = {**env.metadata, **self.metadata}
+        self.render_mode, self.spec = env.render_mode, env.spec
+        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
+        env.close()
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        context = get_context("spawn")  # a fork would inherit locks held by threads of PyTorch and others
+        _check_arrays(self.single_observation_space)
+        memory = create_shared_memory(self.single_observation_space, num_envs, context)  # type: ignore[arg-type]
+        self._observations = read_from_shared_memory(self.single_observation_space, memory, num_envs)
+        self._parts = np.array_split(np.arange(num_envs), workers)
+        self._pipes: list[Connection] = []
+        self._processes = []
+        self._waiting = False
+        made = cloudpickle.dumps((make, None if infos is None else frozenset(infos)))
+        cores = sorted(os.sched_getaffinity(0)) if pin and hasattr(os, "sched_getaffinity") else None
+        for number, part in enumerate(self._parts):
+            ours, theirs = context.Pipe()
+            core = None if cores is None else cores[number % len(cores)]
+            process = context.Process(target=_work, args=(theirs, made, memory, part, num_envs, core), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+        self.closed = False
+        self._received()  # once they are all there
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode in every environment; with one seed, environment ``i`` gets ``seed + i``."""
+        self._check_open()
+        if self._waiting:
+            raise RuntimeError("reset() between step_async() and step_wait(): wait for the step first")
+        if seed is None or isinstance(seed, int | np.integer):
+            seed = [None if seed is None else int(seed) + number for number in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments: give one, or one for each")
+        seeds = [[seed[number] for number in part] for part in self._parts]
+        self._send("reset", [{"seed": own, "options": options} for own in seeds])
+        infos = _joined([info for (info,) in self._received()], self._parts, self.num_envs)
+        return self._copied(), infos
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a step."""
+        self._check_open()
+        if self._waiting:
+            raise RuntimeError("step_async() twice: wait for the first step with step_wait()")
+        of_parts = [map_arrays(lambda rows, part=part: np.asarray(rows)[part], actions) for part in self._parts]
+        self._send("step", [{"actions": own} for own in of_parts])
+        self._waiting = True
+
+    def step_wait(self) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """The step that was begun."""
+        if not self._waiting:
+            raise RuntimeError("step_wait() without a step: call step_async() first")
+        self._waiting = False
+        *columns, infos = zip(*self._received(), strict=True)
+        rewards, terminated, truncated = (np.concatenate(column) for column in columns)
+        return self._copied(), rewards, terminated, truncated, _joined(infos, self._parts, self.num_envs)
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Step every environment; those whose episode ended show the first observation of the next."""
+        self.step_async(actions)
+        return self.step_wait()
+
+    def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002  Gymnasium's own
+        """End the workers, and their environments with them."""
+        for pipe in self._pipes:
+            pipe.close()  # which they take as the end
+        for process in self._processes:
+            process.join(_GRACE)
+            if process.is_alive():
+                process.kill()
+
+    def _copied(self) -> Any:
+        return map_arrays(np.copy, self._observations)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise gym.error.ClosedEnvironmentError("the environments are closed: make others")
+
+    def _send(self, command: str, arguments: Sequence[Any]) -> None:
+        for number, (pipe, given) in enumerate(zip(self._pipes, arguments, strict=True)):
+            try:
+                pipe.send((command, given))
+            except OSError:
+                self._died(number)
+
+    def _received(self) -> list[Any]:
+        """What each worker answers; the first error of one is raised here, and ends them all."""
+        found = []
+        for number, pipe in enumerate(self._pipes):
+            try:
+                answer, error = pipe.recv()
+            except (EOFError, OSError):
+                self._died(number)
+            if error is not None:
+                self.close()
+                raise error
+            found.append(answer)
+        return found
+
+    def _died(self, number: int) -> NoReturn:
+        self._processes[number].join(_GRACE)
+        code = self._processes[number].exitcode
+        self.close()
+        raise RuntimeError(
+            f"worker {number} of {len(self._parts)} ended (exit code {code}), and its environments with it. Workers "
+            'import the main script: put what starts them under if __name__ == "__main__":'
+        )
+
+
+class _Keeping(gym.Wrapper[Any, Any, Any, Any]):
+    """Passes on the infos with some names."""
+
+    def __init__(self, env: gym.Env[Any, Any], names: frozenset[str]) -> None:
+        super().__init__(env)
+        self._names = names
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(**given)
+        return observation, self._kept(info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated, truncated, self._kept(info)
+
+    def _kept(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: info[name] for name in self._names if name in info}
+
+
+def _check_arrays(space: gym.Space[Any]) -> None:
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        for part in space.values() if isinstance(space, gym.spaces.Dict) else space:
+            _check_arrays(part)
+    elif not isinstance(space, _ARRAYS):
+        raise TypeError(f"observations of {space} are no arrays of one size: they cannot be in shared memory")
+
+
+def _work(pipe: Connection, made: bytes, memory: Any, part: NDArray[np.int64], n: int, core: int | None) -> None:
+    """Step the environments of a part whenever asked to, until the pipe is closed."""
+    worker_begins()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who then closes the pipe
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        make, names = cloudpickle.loads(made)
+        one = make if names is None else (lambda: _Keeping(make(), names))
+        envs = SyncVectorEnv([one] * len(part), copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    except Exception as error:
+        _tell(pipe, error)
+        return
+    shared = read_from_shared_memory(envs.single_observation_space, memory, n)
+    pipe.send((None, None))
+    try:
+        while True:
+            command, given = pipe.recv()
+            try:
+                observations, *answer = getattr(envs, command)(**given)
+                map_arrays(lambda rows, mine: rows.__setitem__(part, mine), shared, observations)
+                pipe.send((answer, None))
+            except Exception as error:
+                _tell(pipe, error)
+    except (EOFError, OSError):
+        pass  # the other end is closed
+    finally:
+        envs.close()
+
+
+def _tell(pipe: Connection, error: Exception) -> None:
+    try:
+        pipe.send((None, error))
+    except (pickle.PicklingError, TypeError, AttributeError):  # it holds what cannot be sent
+        pipe.send((None, RuntimeError(f"{type(error).__name__}: {error}")))
+
+
+def _joined(infos: Sequence[Mapping[str, Any]], parts: Sequence[NDArray[np.int64]], n: int) -> dict[str, Any]:
+    """The infos of all environments, from those of the parts; what a part lacks is zero, or None."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(name for info in infos for name in info):
+        columns = [info.get(name) for info in infos]
+        first = next(column for column in columns if column is not None)
+        if isinstance(first, Mapping):
+            found[name] = _joined([column or {} for column in columns], parts, n)
+            continue
+        found[name] = joined = np.zeros((n, *first.shape[1:]), first.dtype)
+        if first.dtype == object:
+            joined[:] = None
+        for part, column in zip(parts, columns, strict=True):
+            if column is not None:
+                joined[part] = column
+    return found
