@@ -1,7 +1,7 @@
 """PPO on finite tasks: tasks x seeds in one batch, every learner with a network and random numbers of its own."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,7 +151,7 @@ class _Learners:
                 return
             with torch.no_grad():
                 rollout = self._rollout()
-            self._update(*rollout)
+            learn_from(rollout, self._outputs, self._adam, self._common, self._random)
             now += self._common.side_by_side * self._common.rollout
 
     def test(self, episodes: int, discount: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -206,21 +206,34 @@ class _Learners:
         log_probability = _of_states(log_probabilities, local[0]).gather(-1, action[..., None])[..., 0]
         return state.flatten(1), action, log_probability, advantage, advantage + value
 
-    def _update(self, *rollout: Tensor) -> None:
-        """Learn from every step of a rollout as often as there are epochs, each learner in an order of its own."""
-        for _ in range(self._common.epochs):
-            order = self._random(rollout[0].shape[1]).argsort(dim=1, stable=True)
-            for rows in order.chunk(self._common.batches, 1):
-                state, action, log_probability, advantage, target = (part.gather(1, rows) for part in rollout)
-                with torch.enable_grad():
-                    logits, value = self._outputs(state)
-                    losses = ppo_losses(logits, value, action, log_probability, advantage, target, self._common)
-                    gradients = torch.autograd.grad(losses.sum(), self._parameters)
-                norm = torch.stack([gradient.square().sum((1, 2)) for gradient in gradients]).sum(0).sqrt()
-                scale = (self._common.largest_gradient / (norm + 1e-6)).clamp(max=1)[:, None, None]
-                for part, gradient in zip(self._parameters, gradients, strict=True):
-                    part.grad = gradient * scale
-                self._adam.step()
+
+def learn_from(
+    rollout: Sequence[Tensor],
+    outputs: Callable[[Tensor], tuple[Tensor, Tensor]],
+    adam: torch.optim.Optimizer,
+    options: PpoOptions,
+    random: Callable[[int], Tensor],
+) -> None:
+    """Learn from every step of a rollout as often as there are epochs, each learner in an order of its own.
+
+    ``rollout`` holds (learners, steps) what was seen, actions, their log-probabilities, advantages and what values
+    should have been; ``outputs`` gives logits and values of what was seen, and ``random`` (learners, count) numbers
+    from 0 to 1.
+    """
+    parameters = [part for group in adam.param_groups for part in group["params"]]
+    learner = torch.arange(len(rollout[1]), device=rollout[1].device)[:, None]
+    for _ in range(options.epochs):
+        order = random(rollout[1].shape[1]).argsort(dim=1, stable=True)
+        for rows in order.chunk(options.batches, 1):
+            seen, action, log_probability, advantage, target = (part[learner, rows] for part in rollout)
+            with torch.enable_grad():
+                losses = ppo_losses(*outputs(seen), action, log_probability, advantage, target, options)
+                gradients = torch.autograd.grad(losses.sum(), parameters)
+            norm = torch.stack([gradient.square().sum((1, 2)) for gradient in gradients]).sum(0).sqrt()
+            scale = (options.largest_gradient / (norm + 1e-6)).clamp(max=1)[:, None, None]
+            for part, gradient in zip(parameters, gradients, strict=True):
+                part.grad = gradient * scale
+            adam.step()
 
 
 def advantages(

@@ -1,30 +1,44 @@
-"""Agents of Stable-Baselines3: PPO in the source's own kind of maze, DQN with inverted controls."""
+"""Agents of Stable-Baselines3 that spend credit as a bonus, with the library's presets."""
 
 from dataclasses import replace
 
+from paper.deep_bonus import LAYOUTS
 from paper.deep_runs import Condition, Deep, DeepResult, make, quickly, run
 from paper.scenarios import credit_of
 
 __all__ = ["main", "result", "run"]
 
+_CREDIT = "OnlineCredit, once"
+
 
 def result(quick: bool) -> DeepResult:
-    """PPO with OnlineCredit, and DQN as the batched learners of the other results are."""
+    """PPO and DQN in the first mazes of ``deep_bonus``, where thousands of learners share a batch."""
     ppo = Deep(
-        "8x8 3T1P, PPO", credit_of("3T1P", quick), 3, 1, False,
-        (Condition("none"), Condition("OnlineCredit", "OnlineCredit", scale=1.0)), 200_000,
-        mazes=8, seeds=1, agent="PPO",
+        "PPO, 8x8 3T1P", credit_of("3T1P", quick), 3, 1, False,
+        (
+            Condition("none"),
+            Condition("count bonus", None, {"count": 0.1}),
+            Condition("credit bonus, count bonus", _CREDIT, {"bonus": 10.0, "count": 0.1}),
+        ),
+        500_000, mazes=4, seeds=1, first_layout=LAYOUTS, agent="PPO",
     )  # fmt: skip
-    credited = Condition("pending, adapted, credited replay", "pending, adapted", {"priority": 0.25})
     dqn = replace(
-        ppo, label="8x8 1T1P inverted, DQN", source=credit_of("1T1P", quick), triggers=1, inverted=True,
-        conditions=(Condition("from scratch"), credited), steps=100_000, agent="DQN",
+        ppo, label="DQN, 8x8 3T1P", steps=300_000, agent="DQN",
+        conditions=(
+            Condition("none"),
+            Condition("credit bonus, credited replay", _CREDIT, {"bonus": 3.0, "priority": 0.25}),
+            Condition("credit bonus, learns the true reward", _CREDIT, {"bonus": 3.0, "explore": True}),
+        ),
     )  # fmt: skip
     return DeepResult(
         name="deep_sb3-quick" if quick else "deep_sb3",
         title="Agents of Stable-Baselines3",
         panels=quickly([ppo, dqn], quick),
-        note="One agent for each maze. PPO's options and the scale of OnlineCredit (1) were chosen in one other maze.",
+        note=(
+            "The presets `sb3.ppo` and `sb3.dqn`, one agent for each maze, with the bonuses of `deep_bonus` and in the "
+            "first of its mazes. *Learns the true reward*: `ExploringDQN`, which the bonus steers, and whose network "
+            "that is tested learns without it."
+        ),
     )
 
 

@@ -10,27 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 import secret_rl as srl
-from paper.batched_dqn import DqnOptions
 from paper.credit_runs import fitted
 from paper.deep_runs import TEST_EVERY, Deep, Potentials, target_data
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.processes import WorkerPool
 from secret_rl.progress import progress_bar
-from secret_rl.sb3 import SmallConvolutions, paper_dqn
+from secret_rl.sb3 import dqn, ppo
+from secret_rl.shaping import VisitCounts
 
 TEST_DISCOUNT = 0.99  # of the returns in tables, whatever the agents' own
-# Chosen in other mazes, with credit; with less entropy all agents soon stop touching prizes.
-PPO_OPTIONS: dict[str, Any] = {
-    "n_envs": 16,
-    "n_steps": 64,
-    "batch_size": 256,
-    "n_epochs": 4,
-    "ent_coef": 0.05,
-    "learning_rate": 0.001,
-    "gamma": 0.95,
-    "policy": "CnnPolicy",
-    "policy_kwargs": {"features_extractor_class": SmallConvolutions, "net_arch": [64]},
-}
 
 
 def learn(panel: Deep) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
@@ -69,14 +57,19 @@ def _one(panel: Deep, condition_number: int, maze: int, seed: int) -> NDArray[np
     if condition.potential is not None:
         secret = fitted(panel.source, maze % panel.models, "cpu")
         potential = Potentials(panel, maze, target_data(panel, maze), secret).of(condition)
-    options = PPO_OPTIONS if panel.agent == "PPO" else paper_dqn(panel.steps)
-    priority = condition.options.get("priority", DqnOptions.priority)
-    if priority:
-        options |= {"replay_buffer_class": srl.sb3.ShapedReplayBuffer, "replay_buffer_kwargs": {"priority": priority}}
+    how, options = condition.options, ppo() if panel.agent == "PPO" else dqn(panel.steps)
+    if "priority" in how:
+        drawn = {"priority": how["priority"]}
+        options |= {"replay_buffer_class": srl.sb3.ShapedReplayBuffer, "replay_buffer_kwargs": drawn}
+    shaping = []
+    if potential is not None:
+        shaping.append(srl.sb3.bonus_with(potential, scale=how["bonus"]))
+    if "count" in how:
+        shaping.append(srl.sb3.bonus_with(VisitCounts(), scale=how["count"]))
+    agent = srl.sb3.ExploringDQN if how.get("explore") else getattr(stable_baselines3, panel.agent)
     trained = srl.sb3.train(
-        getattr(stable_baselines3, panel.agent), TRIGGERS_ID, panel.steps, env_options=panel.env(panel.layout(maze)),
-        shaping=None if potential is None else srl.sb3.shape_with(potential), seed=seed, evaluate_every=TEST_EVERY,
-        evaluation_episodes=4, device="cpu", progress=False, **options,
+        agent, TRIGGERS_ID, panel.steps, env_options=panel.env(panel.layout(maze)), shaping=shaping or None, seed=seed,
+        evaluate_every=TEST_EVERY, evaluation_episodes=4, device="cpu", progress=False, **options,
     )  # fmt: skip
     # With one prize, the only reward of an episode comes with its last step.
     returns, lengths = trained.curve.returns, trained.curve.lengths

@@ -84,6 +84,17 @@ def test_the_same_as_one_after_another(make, infos, workers):
     parallel.close()
 
 
+def test_every_environment_may_be_another():
+    makers = [lambda length=length: gym.make("CartPole-v1", max_episode_steps=length) for length in (1, 2, 3)]
+    envs = srl.ParallelVectorEnv(makers, workers=2)
+    envs.reset(seed=0)
+    truncated = [envs.step(np.zeros(3, int))[3].tolist() for _ in range(3)]
+    assert truncated == [[True, False, False], [True, True, False], [True, False, True]]
+    envs.close()
+    with pytest.raises(ValueError, match="num_envs"):
+        srl.ParallelVectorEnv(makers, 2)
+
+
 def test_observations_stay_as_they_were():
     envs = srl.ParallelVectorEnv(maze, 2, 1)
     first, _ = envs.reset(seed=0)

@@ -41,8 +41,8 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
     work, or another vector environment, can go on until ``step_wait``.
 
     Args:
-        make: Makes one environment; called in the workers.
-        num_envs: How many.
+        make: Makes one environment; called in the workers. Or a function for each environment.
+        num_envs: How many; with a function for each, that many.
         workers: Processes; by default one for each core.
         infos: Names of the infos to pass on; by default all. Fewer are faster.
         pin: Keep each worker, and what it starts, to one core (Linux only). An environment that talks to a program of
@@ -54,16 +54,21 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __init__(
         self,
-        make: Callable[[], gym.Env[Any, Any]],
-        num_envs: int,
+        make: Callable[[], gym.Env[Any, Any]] | Sequence[Callable[[], gym.Env[Any, Any]]],
+        num_envs: int | None = None,
         workers: int | None = None,
         *,
         infos: Sequence[str] | None = None,
         pin: bool = False,
     ) -> None:
-        self.num_envs = check_integer("num_envs", num_envs, 1)
+        if callable(make):
+            makers = [make] * check_integer("num_envs", num_envs, 1)
+        else:
+            makers = list(make)
+            check_integer("num_envs", len(makers) if num_envs is None else num_envs, max(1, len(makers)), len(makers))
+        self.num_envs = num_envs = len(makers)
         workers = min(check_integer("workers", os.cpu_count() if workers is None else workers, 1), num_envs)
-        env = make()
+        env = makers[0]()
         self.metadata = {**env.metadata, **self.metadata}
         self.render_mode, self.spec = env.render_mode, env.spec
         self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
@@ -78,11 +83,12 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         self._pipes: list[Connection] = []
         self._processes = []
         self._waiting = False
-        made = cloudpickle.dumps((make, None if infos is None else frozenset(infos)))
+        names = None if infos is None else frozenset(infos)
         cores = sorted(os.sched_getaffinity(0)) if pin and hasattr(os, "sched_getaffinity") else None
         for number, part in enumerate(self._parts):
             ours, theirs = context.Pipe()
             core = None if cores is None else cores[number % len(cores)]
+            made = cloudpickle.dumps(([makers[one] for one in part], names))
             process = context.Process(target=_work, args=(theirs, made, memory, part, num_envs, core), daemon=True)
             process.start()
             theirs.close()
@@ -213,9 +219,10 @@ def _work(pipe: Connection, made: bytes, memory: Any, part: NDArray[np.int64], n
     if core is not None:
         os.sched_setaffinity(0, {core})
     try:
-        make, names = cloudpickle.loads(made)
-        one = make if names is None else (lambda: _Keeping(make(), names))
-        envs = SyncVectorEnv([one] * len(part), copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+        makers, names = cloudpickle.loads(made)
+        if names is not None:
+            makers = [lambda make=make: _Keeping(make(), names) for make in makers]
+        envs = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
     except Exception as error:
         _tell(pipe, error)
         return

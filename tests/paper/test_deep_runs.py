@@ -9,7 +9,16 @@ from paper.credit_runs import Cell, Mazes
 from paper.deep_runs import Condition, Deep, DeepResult
 from tests.quick import quick_fits
 
-from paper import batched_dqn, credit_runs, deep_in_domain, deep_inverted, deep_runs, deep_sb3, transfer_runs
+from paper import (
+    batched_dqn,
+    credit_runs,
+    deep_bonus,
+    deep_in_domain,
+    deep_inverted,
+    deep_runs,
+    deep_sb3,
+    transfer_runs,
+)
 from secret_rl.envs.tabular import best_return
 from secret_rl.evaluation import LearningCurves
 
@@ -84,17 +93,18 @@ def test_tasks_carry_the_potentials_of_their_condition(tiny):
 @pytest.mark.slow
 def test_agents_of_stable_baselines_learn_the_same_panels(tiny, monkeypatch):
     from paper import sb3_runs
+    from secret_rl.sb3 import ppo
 
     monkeypatch.setattr(sb3_runs, "TEST_EVERY", 40)
-    few = tuple(condition for condition in CONDITIONS if condition.label in ("from scratch", "OnlineCredit"))
-    panel = replace(tiny.panels[0], agent="PPO", conditions=few, mazes=1)
-    monkeypatch.setattr(sb3_runs, "PPO_OPTIONS", {**sb3_runs.PPO_OPTIONS, "n_envs": 4, "n_steps": 10, "batch_size": 40})
-    for condition in range(2):
-        found = sb3_runs._one(panel, condition, 0, 0)
-        assert found.shape == (3,)
-        assert (np.abs(found) <= 1).all()
-    replayed = replace(panel, agent="DQN", conditions=(CONDITIONS[4],))
-    assert sb3_runs._one(replayed, 0, 0, 0).shape == (3,)
+    monkeypatch.setattr(sb3_runs, "ppo", lambda: ppo(n_envs=4, n_steps=10))
+    bonus = {"bonus": 3.0}
+    for agent, options in (
+        ("PPO", None), ("PPO", {**bonus, "count": 0.1}), ("DQN", {**bonus, "priority": 0.25}),
+        ("DQN", {**bonus, "explore": True}),
+    ):  # fmt: skip
+        condition = Condition("none") if options is None else Condition("bonus", "OnlineCredit, once", options)
+        found = sb3_runs._one(replace(tiny.panels[0], agent=agent, conditions=(condition,), mazes=1), 0, 0, 0)
+        assert found.shape == (3,) and (np.abs(found) <= 1).all()
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -104,14 +114,15 @@ def test_settings_are_whole(quick):
         assert result.name.endswith("-quick") == quick
         for panel in result.panels:
             assert json.loads(json.dumps(deep_runs.settings_of(panel))) == deep_runs.settings_of(panel)
-            assert panel.first_layout == transfer_runs.HELD_OUT_LAYOUTS
+            assert panel.first_layout in (transfer_runs.HELD_OUT_LAYOUTS, deep_bonus.LAYOUTS)
             labels = [condition.label for condition in panel.conditions]
             assert len(set(labels)) == len(labels)
 
 
 def test_no_agent_was_trained_in_a_held_out_maze():
-    held_out = range(transfer_runs.HELD_OUT_LAYOUTS, transfer_runs.HELD_OUT_LAYOUTS + 1000)
-    assert all(deep_runs.SOURCE_LAYOUTS + maze not in held_out for maze in range(Deep.source_mazes))
+    for first in (transfer_runs.HELD_OUT_LAYOUTS, deep_bonus.LAYOUTS):
+        held_out = range(first, first + 1000)
+        assert all(deep_runs.SOURCE_LAYOUTS + maze not in held_out for maze in range(Deep.source_mazes))
 
 
 def test_committed_tables_are_those_of_the_runs():

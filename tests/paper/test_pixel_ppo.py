@@ -1,0 +1,124 @@
+"""PPO on pictures: what is learned, what is bootstrapped, what bonuses pay and how it is played."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from paper.keys_doors_bonus import StepCredit, TrueEvents
+from paper.pixel_ppo import PixelOptions, Played, _Learners, pixel_ppo
+
+SMALL = PixelOptions(side_by_side=4, rollout=32, units=16, filters=8, batches=2, learning_rate=0.005)
+
+
+class Lights(gym.Env):
+    """A picture is lit on one of two sides; the action on that side pays 1."""
+
+    observation_space = gym.spaces.Box(0, 255, (10, 10, 1), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, length=6, terminates=True):
+        self.length, self.terminates = length, terminates
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.paid = 0, 0
+        return self._seen(), {"won": False, "side": self.side}
+
+    def step(self, action):
+        reward = float(action == self.side)
+        self.time, self.paid = self.time + 1, self.paid + reward
+        over, before = self.time == self.length, self.side
+        info = {"won": over and self.paid == self.length, "side": before}
+        return self._seen(), reward, over and self.terminates, over and not self.terminates, info
+
+    def _seen(self):
+        self.side = int(self.np_random.integers(2))
+        picture = np.zeros((10, 10, 1), np.uint8)
+        picture[:, 5 * self.side : 5 * self.side + 5] = 255
+        return picture
+
+
+def test_every_learner_learns_from_what_it_sees():
+    successes = [[], []]
+    for progress in pixel_ppo([Lights, Lights], 2_560, SMALL, success="won", workers=1, device="cpu", seed=3):
+        for found, new in zip(successes, progress.success, strict=True):
+            found.extend(new.tolist())
+    assert progress.steps == 2_560 and progress.seconds > 0
+    assert all(len(found) == 2_560 // 6 // 4 * 4 for found in successes)
+    for found in successes:
+        assert np.mean(found[:40]) < 0.3 and np.mean(found[-80:]) > 0.9
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_a_truncated_episode_is_bootstrapped_from_what_was_seen_last(terminates):
+    learners = _Learners([lambda: Lights(3, terminates)] * 2, SMALL, [None, None], ("won", "side"), 0, 2, "cpu")
+    asked = []
+    ask = learners._value_of
+    learners._value_of = lambda learner, picture: asked.append((learner, picture.shape)) or ask(learner, picture)
+    with torch.no_grad():
+        rollout, success = learners._rollout()
+    learners.close()
+    ends = 4 * (32 // 3)
+    assert [len(one) for one in success] == [ends, ends]
+    assert len(asked) == (0 if terminates else 2 * ends) and {shape for _, shape in asked} <= {(10, 10, 1)}
+    assert [tuple(part.shape[:2]) for part in rollout] == [(2, 32 * 4)] * 5
+
+
+def test_bonuses_see_what_was_played_and_pay_their_own_learner():
+    class Recorder:
+        def __init__(self):
+            self.seen = []
+
+        def paid(self, rollout):
+            self.seen.append(rollout)
+            return np.full(rollout.actions.shape, 7.0, np.float32)
+
+    recorder, advantages = Recorder(), []
+    learners = _Learners([Lights, Lights], SMALL, [None, recorder], ("won", "side"), 0, 1, "cpu")
+    with torch.no_grad():
+        for _ in range(2):
+            rollout, _ = learners._rollout()
+            advantages.append(rollout[3])
+    learners.close()
+    for rollout in recorder.seen:
+        assert rollout.actions.shape == rollout.rewards.shape == rollout.ended.shape == (32, 4)
+        lit = (rollout.observations[..., 5:, 0].mean((2, 3)) > 0).astype(int)
+        np.testing.assert_array_equal(rollout.infos["side"], lit, "also of the last step of an episode")
+        np.testing.assert_array_equal(rollout.rewards, rollout.actions == lit)
+    assert (recorder.seen[0].ended.argmax(0) == 5).all(), "episodes of six steps"
+    assert all(found[1].mean() > found[0].mean() + 5 for found in advantages)
+
+
+def test_true_events_pay_once_a_colour_and_episode():
+    key, door = np.zeros((6, 1)), np.zeros((6, 1))
+    key[[0, 1, 2, 4], 0] = 2, 2, 1, 2
+    door[[2, 5], 0] = 2, 2
+    ended = np.zeros((6, 1), bool)
+    ended[3] = True
+    bonus = TrueEvents(key=0.5, door=0.25)
+    rollout = Played(
+        np.zeros((6, 1, 1)), np.zeros((6, 1), int), np.zeros((6, 1)), ended, {"key_picked": key, "door_opened": door}
+    )
+    assert bonus.paid(rollout)[:, 0].tolist() == [0.5, 0, 0.75, 0, 0.5, 0.25]
+    assert bonus.paid(rollout)[:, 0].tolist() == [0, 0, 0.5, 0, 0.5, 0.25], "the episode goes on in the next rollout"
+
+
+def test_credit_is_paid_above_a_threshold_up_to_a_cap():
+    class Model:
+        def step_credit(self, observations, actions):
+            assert observations.shape == (6, 2, 2) and actions.shape == (6,)
+            return np.array([0.5, 0.05, 0.9, 0.9, 0.5, 0.3])
+
+    bonus = StepCredit(Model(), scale=2.0, cap=2.5)
+    ended = np.zeros((6, 1), bool)
+    ended[3] = True
+    rollout = Played(np.zeros((6, 1, 2, 2)), np.zeros((6, 1), int), np.zeros((6, 1)), ended, {})
+    np.testing.assert_allclose(bonus.paid(rollout)[:, 0], [1.0, 0.0, 1.5, 0.0, 1.0, 0.6], atol=1e-6)
+    np.testing.assert_allclose(bonus.paid(rollout)[:, 0], [0.9, 0.0, 0.0, 0.0, 1.0, 0.6], atol=1e-6)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="side_by_side must be even, got 3"):
+        next(pixel_ppo([Lights], 10, PixelOptions(side_by_side=3), success="won", workers=1))
+    with pytest.raises(ValueError, match="2 learners but 1 bonuses"):
+        next(pixel_ppo([Lights, Lights], 10, SMALL, success="won", bonuses=[None], workers=1))
