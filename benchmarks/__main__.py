@@ -16,7 +16,11 @@ NAMES = (
     "keys_doors",
     "explorer",
 )  # on one core
-ELSEWHERE = {"training_gpu": ("training", "run_gpu"), "soak": ("soak", "run")}  # only when named: module and function
+ELSEWHERE = {  # only when named: module and function
+    "training_gpu": ("training", "run_gpu"),
+    "soak": ("soak", "run"),
+    "parallel": ("parallel", "run"),
+}
 
 
 def main(names: list[str]) -> None:

@@ -4,6 +4,7 @@ from . import envs as envs
 from . import evaluation as evaluation
 from . import experimental as experimental
 from . import minari as minari
+from . import parallel as parallel
 from . import report as report
 from . import sb3 as sb3
 from . import shaping as shaping
@@ -16,7 +17,6 @@ from .credit import adapt as adapt
 from .evaluation import LearningCurves as LearningCurves
 from .evaluation import compare as compare
 from .evaluation import credit_quality as credit_quality
-from .parallel import ParallelVectorEnv as ParallelVectorEnv
 from .report import explore as explore
 from .shaping import CreditBonus as CreditBonus
 from .shaping import LearnedPotential as LearnedPotential

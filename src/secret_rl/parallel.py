@@ -19,6 +19,8 @@ from secret_rl.checks import check_integer
 from secret_rl.processes import worker_begins
 from secret_rl.trajectories.nested import map_arrays
 
+__all__ = ["ParallelVectorEnv"]
+
 _ARRAYS = gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary
 _GRACE = 2.0  # seconds that workers have to close their environments
 

@@ -1,0 +1,70 @@
+"""Steps per second of all cores in the 3D world: played alone, and with PPO that learns from what is played."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from paper.keys_doors_study import ACTING, DEVELOPMENT_MAPS, WORLD
+from paper.pixel_ppo import PixelOptions, pixel_ppo
+
+import secret_rl as srl
+from benchmarks.results_file import Row, interleaved, machine, per_second, write
+from secret_rl.envs import KEYS_DOORS_ID
+
+ENVS, ROUNDS, SECONDS = 16, 5, 2.0
+LEARNERS, ROLLOUTS = 4, 4
+OPTIONS = PixelOptions(side_by_side=16, filters=16)
+OURS, PEER = "ParallelVectorEnv, a worker on each core", "AsyncVectorEnv of Gymnasium, shared memory"
+
+
+def run() -> None:
+    """Measure every contender in turn and write the medians down."""
+    make = partial(_made, 0)
+    made: dict[str, VectorEnv[Any, Any, Any]] = {
+        "one after another (SyncVectorEnv)": SyncVectorEnv([make] * ENVS),
+        PEER: AsyncVectorEnv([make] * ENVS, context="spawn"),
+        "ParallelVectorEnv": srl.parallel.ParallelVectorEnv(make, ENVS),
+        OURS: srl.parallel.ParallelVectorEnv(make, ENVS, pin=True),
+    }
+    played = interleaved({name: _playing(envs) for name, envs in made.items()}, ROUNDS)
+    for envs in made.values():
+        envs.close()
+    torch.set_num_threads(os.cpu_count() or 1)
+    learned = []
+    makers, each = [partial(_made, number) for number in range(LEARNERS)], OPTIONS.rollout * OPTIONS.side_by_side
+    for progress in pixel_ppo(makers, ROLLOUTS * each, OPTIONS, success="goal_reached"):
+        learned.append(LEARNERS * each / progress.seconds)
+    on_gpu = torch.cuda.is_available()
+    rows = [Row(f"{ENVS} environments, {name}", speed, "steps/s") for name, speed in played.items()]
+    rows.append(Row("ours over AsyncVectorEnv", played[OURS] / played[PEER], "x"))
+    where, asked = ("a GPU", ">= 25,000 with 16 cores") if on_gpu else ("the same cores", ">= 2,500 with 2 cores")
+    what = f"PPO that learns on {where}, {LEARNERS} learners of {OPTIONS.side_by_side} environments, end to end"
+    rows.append(Row(what, float(np.median(learned[1:])), "steps/s", asked))
+    all_cores = {"machine": machine()["machine"].replace("one used", "all used")}
+    write(
+        "parallel_gpu" if on_gpu else "parallel",
+        "The 3D world on all cores: 40x30, an action held for 8 tics",
+        rows,
+        all_cores,
+    )
+
+
+def _made(number: int) -> gym.Env[Any, Any]:
+    return gym.make(KEYS_DOORS_ID, **WORLD, **ACTING, layout_seed=DEVELOPMENT_MAPS + number)
+
+
+def _playing(envs: VectorEnv[Any, Any, Any]) -> Callable[[], float]:
+    envs.reset(seed=0)
+    actions = np.random.default_rng(0).integers(0, 4, (1_000, ENVS))
+    position = iter(range(10**9))
+
+    def play() -> int:
+        envs.step(actions[next(position) % len(actions)])
+        return ENVS
+
+    return lambda: per_second(play, SECONDS)
