@@ -8,9 +8,9 @@ NAMES = (
     "transfer_in_domain", "transfer_bigger", "transfer_inverted", "transfer_window", "transfer_class_weights",
     "transfer_source_data", "transfer_target_data", "transfer_learned", "deep_inverted", "deep_in_domain",
     "deep_sb3", "deep_bonus", "online", "keys_doors_credit", "keys_doors_heat", "keys_doors_transfer",
-    "beyond_triggers", "unseen_tasks", "unseen_small", "unseen_third",
+    "keys_doors_bonus", "beyond_triggers", "unseen_tasks", "unseen_small", "unseen_third",
 )  # fmt: skip
-_OF_TASKS = ("beyond_triggers", "unseen_tasks", "unseen_small", "deep_bonus")
+_OF_TASKS = ("beyond_triggers", "unseen_tasks", "unseen_small", "unseen_third", "deep_bonus")
 
 
 def main(arguments: list[str] | None = None) -> list[str]:

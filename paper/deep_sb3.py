@@ -23,7 +23,7 @@ def result(quick: bool) -> DeepResult:
         500_000, mazes=4, seeds=1, first_layout=LAYOUTS, agent="PPO",
     )  # fmt: skip
     dqn = replace(
-        ppo, label="DQN, 8x8 3T1P", steps=300_000, agent="DQN",
+        ppo, label="DQN, 8x8 3T1P", steps=300_000, agent="DQN", mazes=3,
         conditions=(
             Condition("none"),
             Condition("credit bonus, credited replay", _CREDIT, {"bonus": 3.0, "priority": 0.25}),

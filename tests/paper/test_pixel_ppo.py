@@ -7,6 +7,8 @@ import torch
 from paper.keys_doors_bonus import StepCredit, TrueEvents
 from paper.pixel_ppo import PixelOptions, Played, _Learners, pixel_ppo
 
+from paper import keys_doors_bonus
+
 SMALL = PixelOptions(side_by_side=4, rollout=32, units=16, filters=8, batches=2, learning_rate=0.005)
 
 
@@ -38,6 +40,7 @@ class Lights(gym.Env):
         return picture
 
 
+@pytest.mark.slow
 def test_every_learner_learns_from_what_it_sees():
     successes = [[], []]
     for progress in pixel_ppo([Lights, Lights], 2_560, SMALL, success="won", workers=1, device="cpu", seed=3):
@@ -49,6 +52,7 @@ def test_every_learner_learns_from_what_it_sees():
         assert np.mean(found[:40]) < 0.3 and np.mean(found[-80:]) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminates", [True, False])
 def test_a_truncated_episode_is_bootstrapped_from_what_was_seen_last(terminates):
     learners = _Learners([lambda: Lights(3, terminates)] * 2, SMALL, [None, None], ("won", "side"), 0, 2, "cpu")
@@ -64,6 +68,7 @@ def test_a_truncated_episode_is_bootstrapped_from_what_was_seen_last(terminates)
     assert [tuple(part.shape[:2]) for part in rollout] == [(2, 32 * 4)] * 5
 
 
+@pytest.mark.slow
 def test_bonuses_see_what_was_played_and_pay_their_own_learner():
     class Recorder:
         def __init__(self):
@@ -122,3 +127,32 @@ def test_what_does_not_fit_is_refused():
         next(pixel_ppo([Lights], 10, PixelOptions(side_by_side=3), success="won", workers=1))
     with pytest.raises(ValueError, match="2 learners but 1 bonuses"):
         next(pixel_ppo([Lights, Lights], 10, SMALL, success="won", bonuses=[None], workers=1))
+
+
+@pytest.mark.slow
+def test_the_study_in_keys_and_doors_runs_once_and_is_told(tmp_path, monkeypatch):
+    pytest.importorskip("vizdoom")
+    monkeypatch.setattr(keys_doors_bonus, "RESULTS", tmp_path)
+    (path,) = keys_doors_bonus.main(True, "the command")
+    page = (tmp_path / "keys_doors_bonus-quick.md").read_text()
+    assert path == str(tmp_path / "keys_doors_bonus-quick.md") and "`the command`" in page
+    assert "| none | 0.000" in page and "| true events | 0.000" in page and "2 maps x 1 learners x 64 steps" in page
+    before = keys_doors_bonus.result(True).path.read_bytes()
+    monkeypatch.setattr(keys_doors_bonus, "learned", lambda *_: pytest.fail("run twice"))
+    keys_doors_bonus.main(True, "another command")
+    assert keys_doors_bonus.result(True).path.read_bytes() == before
+
+
+def test_steps_to_solve_are_those_of_a_window_of_episodes():
+    reached = [[[[0, 10, 10, 0], [0, 0, 9, 10]]], [[[8, 8, 8, 8], [5, 5, 5, 5]]]]
+    entry = {"steps_per_rollout": 100, "ended": np.full((2, 1, 2, 4), 10).tolist(), "reached": reached}
+    steps = keys_doors_bonus.steps_to(entry, 0.8, 20)
+    assert steps.tolist() == [[[300, 400]], [[200, np.inf]]]
+
+
+def test_held_out_maps_are_apart():
+    full, quick = (keys_doors_bonus.result(quick) for quick in (False, True))
+    tried = {panel.first_map + number for panel in quick.panels for number in range(100)}
+    for panel in full.panels:
+        assert len(panel.learners) == 45 and panel.conditions[0].bonus is None
+        assert not {panel.first_map + number for number in range(panel.maps)} & tried
