@@ -32,8 +32,9 @@ _DQN_CONDITIONS = (
     Condition("credit bonus, credited replay", _CREDIT, {**_DQN_BONUS, **_REPLAY}),
     Condition("fading credit bonus, credited replay", _CREDIT, {**_DQN_BONUS, **_REPLAY, "fade_steps": 200_000}),
 )
-_EASIER_CONDITIONS = tuple(_DQN_CONDITIONS[number] for number in (0, 1, 2, 3, 6))
-_ELSEWHERE_CONDITIONS = tuple(_DQN_CONDITIONS[number] for number in (0, 5, 6, 7))
+_BEST = "credit bonus, credited replay"
+_EASIER_CONDITIONS = (*_DQN_CONDITIONS[:4], *(c for c in _DQN_CONDITIONS if c.label == _BEST))
+_ELSEWHERE_CONDITIONS = tuple(c for c in _DQN_CONDITIONS if c.label == "none" or "credit bonus" in c.label)
 _INVERTED_CONDITIONS = (
     *_DQN_CONDITIONS[:2],
     Condition("weight transfer", transferred=True),

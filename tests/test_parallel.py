@@ -1,4 +1,4 @@
-"""Environments side by side in processes: the same as one after another, and an end that leaves nothing behind."""
+"""ParallelVectorEnv: the same results as SyncVectorEnv, and no process left after an error."""
 
 import os
 import signal

@@ -118,6 +118,7 @@ def test_results_of_deep_agents_are_those_of_the_runs():
         assert [column for column, cell in zip(columns, cells, strict=True) if "**" in cell] == [best]
     inverted = "DQN, 8x8 1T1P, inverted controls"
     for stated, name in (
+        ("0.73 and 100 %", "credit bonus, adapted"),
         ("0.79 and 100 %", "credit bonus, adapted, credited replay"),
         ("0.64 and 84 %", "weight transfer"),
     ):

@@ -1,7 +1,6 @@
-"""Slow environments side by side: several in each of some processes, with observations in shared memory."""
+"""Run slow environments in parallel: several per worker process, with observations in shared memory."""
 
 import os
-import pickle
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import get_context
@@ -248,7 +247,7 @@ def _work(pipe: Connection, made: bytes, memory: Any, part: NDArray[np.int64], n
 def _tell(pipe: Connection, error: Exception) -> None:
     try:
         pipe.send((None, error))
-    except (pickle.PicklingError, TypeError, AttributeError):  # it holds what cannot be sent
+    except Exception:  # it cannot be pickled
         pipe.send((None, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
