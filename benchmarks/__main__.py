@@ -20,6 +20,7 @@ ELSEWHERE = {  # only when named: module and function
     "training_gpu": ("training", "run_gpu"),
     "soak": ("soak", "run"),
     "parallel": ("parallel", "run"),
+    "fit": ("fit", "run"),
 }
 
 
