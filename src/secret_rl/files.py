@@ -9,14 +9,16 @@ killed, and takes twice the memory of the file. They are ordinary files of that 
 header, then the bytes of each array.
 """
 
+import csv
 import json
 import math
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -160,6 +162,13 @@ class FileFormat:
         if document.get("crc32") != checksum(document):
             raise ValueError("it does not match its checksum: it was changed after it was written")
         return {key: value for key, value in document.items() if key not in ("format", "version", "library", "crc32")}
+
+
+def write_csv(path: str | Path, header: Iterable[str], rows: Iterable[Iterable[Any]]) -> Path:
+    """Write a table, whole or not at all."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(chain([header], rows))
+    return Path(path)
 
 
 def checksum(document: Mapping[str, Any]) -> int:

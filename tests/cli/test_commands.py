@@ -117,8 +117,8 @@ def test_fit_attribute_and_quality_are_the_library_calls(here, capsys):
     ours = srl.Attributions.load("a.safetensors")
     np.testing.assert_array_equal(ours.weights, expected.attribute(data).weights)
     assert main(["attribute", *given, "--out", "a.csv", "--threshold", "0.1"]) == 0
-    written, table = pandas.read_csv("a.csv"), ours.to_pandas(0.1)
-    assert list(written.columns) == list(table.columns) and len(written) == len(table) > 0
+    written, table = pandas.read_csv("a.csv"), ours.columns(0.1)
+    assert list(written.columns) == list(table) and len(written) == len(table["step"]) > 0
     near = ["--tolerance", "3", "--events", "any", "--reward-tolerance", "1"]
     credit = expected.attribute(data, rewards="positive", tolerance=1)
     judged = srl.credit_quality(credit, data, tolerance=3, events="any")

@@ -10,15 +10,8 @@ import pytest
 from gymnasium import spaces
 
 from secret_rl.credit import ModelOptions, NotFittedError, Secret, TrainingOptions, adapt
-from secret_rl.credit.base import (
-    REWARD_KINDS,
-    inspector,
-    load_method,
-    method_class,
-    methods,
-    register_method,
-    write_model,
-)
+from secret_rl.credit.attributions import REWARD_KINDS
+from secret_rl.credit.base import inspector, load_method, method_class, methods, register_method, write_model
 from secret_rl.files import FileFormatError
 from secret_rl.shaping import OnlineCredit
 
@@ -37,11 +30,6 @@ def make(request):
 @pytest.fixture
 def fitted(make, cues):
     return make().fit(cues(40), progress=False)
-
-
-def test_it_is_registered_by_name(make):
-    assert method_class(make().name) is type(make())
-    assert {"oracle", "secret", "uniform"} <= set(methods())
 
 
 def test_attributions_are_shares_of_rewards_among_earlier_steps(fitted, cues):
@@ -103,19 +91,17 @@ def test_a_file_brings_it_back(fitted, cues, tmp_path):
     again, data = load_method(fitted.save(tmp_path / "model.safetensors"), device="cpu"), cues(20, seed=2)
     assert type(again) is type(fitted)
     assert again.report.to_json() == fitted.report.to_json()
-    for name in ("episode", "step", "reward", "evidence", "weights", "offsets"):
-        np.testing.assert_array_equal(
-            getattr(again.attribute(data), name), getattr(fitted.attribute(data), name), err_msg=name
-        )
+    for name, value in vars(fitted.attribute(data)).items():
+        np.testing.assert_array_equal(getattr(again.attribute(data), name), value, err_msg=name)
     resaved = again.save(tmp_path / "again.safetensors")
     assert resaved.read_bytes() == (tmp_path / "model.safetensors").read_bytes()
-    others = [method_class(name) for name in methods() if name != fitted.name]
-    for other in others:
-        with pytest.raises(FileFormatError, match=f"a model of method '{fitted.name}', expected '{other.name}'"):
-            other.load(resaved)
+    other = next(name for name in methods() if name != fitted.name)
+    with pytest.raises(FileFormatError, match=f"a model of method '{fitted.name}', expected '{other}'"):
+        method_class(other).load(resaved)
 
 
-def test_its_report_has_a_verdict(make, fitted):
+def test_it_has_a_name_and_its_report_a_verdict(make, fitted):
+    assert method_class(fitted.name) is type(fitted)
     assert make().report is None
     assert fitted.report.verdict in VERDICTS
     assert f"verdict       {fitted.report.verdict}" in str(fitted.report)
@@ -157,11 +143,6 @@ def test_progress_goes_to_standard_error_only_if_asked_for(make, cues, capfd):
     assert capfd.readouterr().out == ""
 
 
-def test_what_cannot_be_adapted_says_so(cues):
-    with pytest.raises(TypeError, match="'uniform' cannot be adapted: fit it on the target"):
-        adapt(method_class("uniform")(), cues(20))
-
-
 def test_the_references_bound_credit(cues):
     data = cues(60)
     oracle, uniform = (method_class(name)().fit(data) for name in ("oracle", "uniform"))
@@ -173,16 +154,15 @@ def test_the_references_bound_credit(cues):
     assert set(uniform.step_credit(data.observations, data.actions)) == {1 / 8}
     with pytest.raises(ValueError, match="it was given 'key', the trajectories have cue"):
         method_class("oracle")("key").fit(data)
+    with pytest.raises(TypeError, match="'uniform' cannot be adapted: fit it on the target"):
+        adapt(uniform, data)
 
 
-def test_a_name_is_registered_once():
+def test_a_name_is_registered_once_and_an_unknown_one_is_refused(tmp_path):
     with pytest.raises(ValueError, match="'uniform' is registered already"):
         register_method("uniform")(type("Other", (), {}))
     with pytest.raises(ValueError, match=r"unknown credit method 'mine': expected one of .*oracle, secret, uniform"):
         method_class("mine")
-
-
-def test_a_file_of_a_method_that_is_not_registered_says_so(tmp_path):
     path = write_model(tmp_path / "model", "mine", {}, {})
     with pytest.raises(FileFormatError, match="unknown credit method 'mine': expected one of"):
         load_method(path)
@@ -208,8 +188,8 @@ MODULES = "import sys; from secret_rl.credit.base import methods; print(methods(
 
 def test_a_method_is_one_file_and_found_everywhere(tmp_path):
     (tmp_path / "last_step.py").write_text(PLUGIN)
-    (tmp_path / "last_step-1.dist-info").mkdir()
     about = tmp_path / "last_step-1.dist-info"
+    about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: last-step\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[secret_rl.credit]\nlast-step = last_step\n")
 

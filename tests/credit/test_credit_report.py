@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secret_rl.credit import RewardClasses, reward_classes
+from secret_rl.credit import RewardClasses
 from secret_rl.credit.report import Confusion, FitReport, Gain, judge
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -34,11 +34,6 @@ def test_every_reward_falls_into_the_class_whose_range_holds_it(rewards, timed):
         assert held.min() <= found.values[c] <= held.max()
         assert found.values[c] == pytest.approx(held.mean())
     assert (np.diff(index[np.argsort(rewards, kind="stable")]) >= 0).all(), "a larger reward is of no lower class"
-
-
-@given(some_rewards)
-def test_json_brings_classes_back(rewards):
-    found = RewardClasses.of(np.array(rewards))
     assert RewardClasses.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
@@ -69,13 +64,6 @@ def test_common_rewards_stay_alone_among_many():
     assert 4 <= (found.signs == 1).sum() - 1 <= 6, "four bins, or one more on either side of what stands alone"
 
 
-def test_any_number_of_classes_can_be_counted():
-    """Ninety common rewards, and between each two a rare one."""
-    rewards = np.concatenate([np.repeat(np.arange(1.0, 91), 105), np.repeat(np.arange(1.5, 91), 6)])
-    found = RewardClasses.of(rewards)
-    assert len(found) == 180 and found.index(rewards).max() == 179
-
-
 def late_successes(noise=0.0, count=200, length=50):
     """Rewards and their steps: a success pays the more the sooner it comes; failures cost 1."""
     rng = np.random.default_rng(0)
@@ -102,40 +90,11 @@ def test_rewards_that_the_data_did_not_hold_are_in_the_nearest_class():
     assert RewardClasses.of(np.array([2.0, 2.0])).index(np.array([-1.0, 5.0])).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        {},
-        [],
-        None,
-        {"values": [], "edges": []},
-        {"values": [1.0], "edges": [0.5]},
-        {"values": [0.0, 1.0], "edges": []},
-        {"values": [1.0, 0.0], "edges": [0.5]},
-        {"values": [1.0, 1.0], "edges": [1.0]},
-        {"values": [0.0, 1.0, 2.0], "edges": [0.5, 0.5]},
-        {"values": [0.0, float("nan")], "edges": [0.5]},
-        {"values": [0.0, float("inf")], "edges": [0.5]},
-        {"values": ["0", "1"], "edges": [0.5]},
-        {"values": [0.0, True], "edges": [0.5]},
-        {"values": "01", "edges": [0.5]},
-        {"values": 3, "edges": [0.5]},
-        {"values": [0.0, 1.0], "edges": [0.5], "binned": [1]},
-        {"values": [0.0, 1.0], "edges": [0.5], "binned": [0, 2]},
-        {"values": [0.0, 1.0], "edges": [0.5], "binned": [False, True]},
-    ],
-)
-def test_other_json_is_refused(data):
-    with pytest.raises((ValueError, TypeError, KeyError)):
-        RewardClasses.from_json({"binned": [], **data} if data else data)
-
-
 def test_bins_next_to_each_other_are_as_good():
     rng = np.random.default_rng(0)
     rewards = np.concatenate([rng.uniform(-1, 0, 400), rng.uniform(0, 2, 400), np.full(100, 5.0), np.zeros(100)])
     found = RewardClasses.of(rewards)
     assert found.binned == (True,) * 4 + (False,) + (True,) * 4 + (False,)
-    assert RewardClasses.from_json(found.to_json()) == found
     right = found.right(np.eye(len(found)))
     np.testing.assert_array_equal(right, right.T)
     assert [np.flatnonzero(row).tolist() for row in right[[0, 1, 3, 4, 5, 8, 9]]] == [
@@ -146,19 +105,8 @@ def test_bins_next_to_each_other_are_as_good():
     np.testing.assert_array_equal(few.right(right[:, :4]), right[:, :4])
 
 
-def test_bins_close_when_they_are_full():
-    values = np.arange(1.0, 11)
-    groups = reward_classes._binned(values, np.full(10, 2))
-    assert [v for group in groups for v in group] == values.tolist()
-    assert [len(group) for group in groups] == [3, 3, 3, 1]
-
-
 SURE, UNSURE, NONE = Gain(0.4, 0.05), Gain(0.4, 0.2), Gain(0.02, 0.05)
-
-
 MORE, LESS = Gain(0.9, 0.05), Gain(0.1, 0.01)
-
-
 OPEN, DECIDED = np.array([0.5, 1.0]), np.array([0.95, 1.0])
 
 
@@ -210,10 +158,11 @@ def test_the_error_of_a_gain_is_that_of_a_mean_over_episodes():
     assert np.std([g.share for g in many]) == pytest.approx(np.mean([g.error for g in many]), rel=0.15)
 
 
-def test_a_gain_is_sure_beyond_chance_only():
-    assert Gain(0.1, 0.01).sure and not Gain(0.1, 0.03).sure
-    assert not Gain(0.009, 0.0).sure, "too little to speak of"
-    assert not Gain(-0.5, 0.01).sure
+@pytest.mark.parametrize(
+    ("share", "error", "sure"), [(0.1, 0.01, True), (0.1, 0.03, False), (0.009, 0.0, False), (-0.5, 0.01, False)]
+)
+def test_a_gain_is_sure_beyond_chance_only(share, error, sure):
+    assert Gain(share, error).sure == sure
 
 
 REPORT = FitReport(
@@ -238,17 +187,9 @@ def test_a_report_comes_back_from_json():
     again = FitReport.from_json(REPORT.to_json())
     assert again.to_json() == REPORT.to_json() and str(again) == str(REPORT)
     assert again.curve == ({"step": 7, "loss": None},)
-    lines = str(REPORT).splitlines()
-    assert lines[0].split(maxsplit=1) == ["verdict", "credit"]
-    for words in (
-        "90 of 0, 10 of +1",
-        "leaves 12 of them open",
-        "removes 80.0%",
-        "hardly any two are alike",
-        "zero 1.000  pos 0.800",
-        "7 updates",
-    ):
-        assert words in str(REPORT)
+    assert str(REPORT).splitlines()[0].split(maxsplit=1) == ["verdict", "credit"]
+    said = ("90 of 0, 10 of +1", "leaves 12 of them open", "removes 80.0%", "hardly any two are alike", "pos 0.800")
+    assert all(words in str(REPORT) for words in (*said, "7 updates"))
 
 
 def test_a_report_names_outcomes_without_evidence():
@@ -259,32 +200,6 @@ def test_a_report_names_outcomes_without_evidence():
     assert replace(either, evidence=(0.2, 2.5)).inferred == () == replace(either, evidence=()).inferred
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"verdict": "splendid"},
-        {"verdict": None},
-        {"gain": {"share": "1", "error": 0}},
-        {"pooled_gain": {"share": 1.0}},
-        {"decided": [1.0]},
-        {"decided": [1.0, float("inf")]},
-        {"evidence": [1.0]},
-        {"evidence": [1.0, float("nan")]},
-        {"class_counts": [90, -10]},
-        {"class_counts": [90]},
-        {"uncertain": float("nan")},
-        {"validation": {"counts": [[9]]}},
-        {"steps": 1.5},
-        {"curve": [{"step": "7"}]},
-        {"curve": [7]},
-        {"classes": {"values": [0.0], "edges": []}},
-    ],
-)
-def test_other_json_is_no_report(change):
-    with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
-        FitReport.from_json(REPORT.to_json() | change)
-
-
 def test_accuracy_is_the_mean_over_the_classes_that_occur():
     confusion = Confusion(np.array([[0, 0, 0], [1, 8, 1], [3, 0, 1]]))
     assert confusion.present.tolist() == [False, True, True]
@@ -293,6 +208,3 @@ def test_accuracy_is_the_mean_over_the_classes_that_occur():
     assert confusion.balanced_accuracy == pytest.approx(0.525)
     assert confusion.to_json()["accuracy"] == [None, 0.8, 0.25]
     np.testing.assert_array_equal(Confusion.from_json(confusion.to_json()).counts, confusion.counts)
-    for counts in ([], [[1, 2]], [[1, 2], [3]], [[-1]], [[0.5]], [["1"]]):
-        with pytest.raises((ValueError, TypeError)):
-            Confusion.from_json({"counts": counts})

@@ -3,10 +3,10 @@
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from tests.shaping.mdps import measure, optimal_actions
 
 from secret_rl.agents import QLearning
 from secret_rl.shaping import Cells, PotentialShaping, TablePotential, VectorPotentialShaping
-from secret_rl.testing.mdps import measure, optimal_actions
 from secret_rl.testing.shaping import OneEnvironment
 
 MODES = list(AutoresetMode)

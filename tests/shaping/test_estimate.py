@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.shaping.potential_reference import slow_potential
 
 import secret_rl as srl
 from secret_rl.credit import Attributions, oracle_attributions, uniform_attributions
@@ -28,7 +29,6 @@ from secret_rl.shaping import (
     estimate_potential,
     learn_potential,
 )
-from secret_rl.testing.potential_reference import slow_potential
 from secret_rl.testing.shaping import OneEnvironment
 from secret_rl.trajectories import Trajectories
 

@@ -6,11 +6,11 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.shaping.mdps import Mdp, MdpEnv, is_clear, measure, optimal_actions, random_mdp
 from tests.shaping.playing import changed_states
 
 from secret_rl.shaping import PotentialShaping, TablePotential
 from secret_rl.shaping.core import ShapingConfig
-from secret_rl.testing.mdps import Mdp, MdpEnv, is_clear, measure, optimal_actions, random_mdp
 from secret_rl.testing.shaping import RunningSum
 
 seeds = st.integers(0, 2**32 - 1)

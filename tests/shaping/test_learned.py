@@ -12,6 +12,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.sealing import assert_tampering_is_refused
+from tests.shaping.mdps import MdpEnv, is_clear, random_mdp
 from tests.shaping.playing import changed_states, learn_compiled
 
 import secret_rl as srl
@@ -29,7 +30,6 @@ from secret_rl.shaping import (
     learn_potential,
     learned,
 )
-from secret_rl.testing.mdps import MdpEnv, is_clear, random_mdp
 from secret_rl.testing.shaping import EveryEnding, OneEnvironment
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories

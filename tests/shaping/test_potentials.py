@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.shaping.mdps import MdpEnv, is_clear, measure, random_mdp
 from tests.shaping.playing import MODES, changed_states, compare_wrappers, phi_along
 
 from secret_rl.shaping import (
@@ -18,7 +19,6 @@ from secret_rl.shaping import (
     TablePotential,
 )
 from secret_rl.shaping.core import load_potential
-from secret_rl.testing.mdps import MdpEnv, is_clear, measure, random_mdp
 from secret_rl.testing.shaping import EveryEnding, Everything, OneEnvironment
 from secret_rl.trajectories import Recorder
 

@@ -1,4 +1,4 @@
-from .base import Attributions as Attributions
+from .attributions import Attributions as Attributions
 from .base import CreditMethod as CreditMethod
 from .base import NotFittedError as NotFittedError
 from .base import adapt as adapt

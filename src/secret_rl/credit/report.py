@@ -7,13 +7,13 @@ import math
 import sys
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.credit.reward_classes import RewardClasses
-from secret_rl.files import finite_number, plain, whole_number
+from secret_rl.files import plain
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
@@ -58,10 +58,7 @@ class Confusion:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Confusion":
         """The inverse of ``to_json``; only the counts are read."""
-        counts = [[whole_number(count, high=2**62) for count in row] for row in data["counts"]]
-        if not counts or [len(row) for row in counts] != [len(counts)] * len(counts):
-            raise ValueError(f"predictions are counted in a square table, got {counts}")
-        return cls(np.array(counts, np.int64))
+        return cls(np.array(data["counts"], np.int64))
 
 
 class NotLearnedWarning(UserWarning):
@@ -88,19 +85,17 @@ class Gain:
     @classmethod
     def of(
         cls,
-        said: NDArray[np.float32],
-        guess: NDArray[np.float32],
+        past: NDArray[np.float32],
+        present: NDArray[np.float32],
         weights: NDArray[np.float32],
-        lengths: NDArray[np.int64],
+        lengths: NDArray[Any],
     ) -> "Gain":
         """From log-probabilities (steps,) with the past and by the best guess without it, and weights of the steps."""
-        starts = np.cumsum(lengths) - lengths
-        gained = np.add.reduceat(weights * (said - guess).astype(np.float64), starts)
-        open_ = float((weights * -guess.astype(np.float64)).sum())
+        gained = np.add.reduceat(weights * (past - present).astype(np.float64), np.cumsum(lengths) - lengths)
+        open_ = float((weights * -present.astype(np.float64)).sum())
         if not open_ > 0:
             return cls(0.0, 0.0)
-        n = len(gained)
-        return cls(float(gained.sum()) / open_, float(gained.std()) * n**0.5 / open_)
+        return cls(float(gained.sum()) / open_, float(gained.std()) * len(gained) ** 0.5 / open_)
 
     @property
     def highest(self) -> float:
@@ -172,45 +167,19 @@ class FitReport:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
-        return {
-            **vars(self),
-            "classes": self.classes.to_json(),
-            "class_counts": list(self.class_counts),
-            "gain": None if self.gain is None else vars(self.gain),
-            "pooled_gain": None if self.pooled_gain is None else vars(self.pooled_gain),
-            "decided": list(self.decided),
-            "evidence": list(self.evidence),
-            "validation": None if self.validation is None else self.validation.to_json(),
-            "seconds": round(self.seconds, 2),
-            "curve": plain(self.curve),
-        }
+        gains = {name: part and vars(part) for name, part in (("gain", self.gain), ("pooled_gain", self.pooled_gain))}
+        validation = None if self.validation is None else self.validation.to_json()
+        content = {**vars(self), **gains, "classes": self.classes.to_json(), "validation": validation}
+        return dict(plain(content | {"seconds": round(self.seconds, 2)}))
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "FitReport":
-        """The inverse of ``to_json``, of any JSON: ValueError, TypeError or KeyError where it is not a report."""
-        if data["verdict"] not in get_args(Verdict):
-            raise ValueError(f"the verdict is {data['verdict']!r}")
-        report = cls(
-            classes=RewardClasses.from_json(data["classes"]),
-            verdict=data["verdict"],
-            class_counts=tuple(whole_number(count, high=2**62) for count in data["class_counts"]),
-            gain=_gain(data["gain"]),
-            pooled_gain=_gain(data["pooled_gain"]),
-            decided=tuple(map(finite_number, data["decided"])),
-            evidence=tuple(map(finite_number, data["evidence"])),
-            uncertain=finite_number(data["uncertain"]),
-            calibration_error=None if data["calibration_error"] is None else finite_number(data["calibration_error"]),
-            distinct_steps=data["distinct_steps"] is True,
-            validation=None if data["validation"] is None else Confusion.from_json(data["validation"]),
-            steps=whole_number(data["steps"]),
-            seconds=finite_number(data["seconds"]),
-            curve=tuple(_numbers(entry) for entry in data["curve"]),
-        )
-        counts = [len(report.class_counts), len(report.decided), len(report.evidence)]
-        counts += [] if report.validation is None else [len(report.validation.counts)]
-        if any(count not in (0, len(report.classes)) for count in counts):
-            raise ValueError(f"it has {len(report.classes)} classes of reward, but not as many numbers about them")
-        return report
+        """The inverse of ``to_json``."""
+        tuples = {name: tuple(data[name]) for name in ("class_counts", "decided", "evidence", "curve")}
+        gains = {name: data[name] and Gain(**data[name]) for name in ("gain", "pooled_gain")}
+        validation = None if data["validation"] is None else Confusion.from_json(data["validation"])
+        classes = RewardClasses.from_json(data["classes"])
+        return cls(**{**data, **tuples, **gains, "classes": classes, "validation": validation})
 
     def __str__(self) -> str:
         rows: dict[str, str] = {"verdict": self.verdict}
@@ -222,27 +191,13 @@ class FitReport:
             rows["past"] = f"removes {self.gain.share:.1%} of what is open (held-out trajectories)"
         if self.verdict == "credit" and self.inferred:
             names = " and ".join(self.inferred)
-            rows["evidence"] = (
-                f"none for {names}: predicted where nothing else is found, by attention that is no credit"
-            )
+            rows["evidence"] = f"none for {names}: predicted where nothing else is found; its attention is no credit"
         if self.validation is not None and self.steps:
             rows["accuracy"] = self.accuracy
         if self.distinct_steps:
             rows["steps"] = f"hardly any two are alike, which makes fitting slow: {_DROP}"
         rows["training"] = f"{self.steps:,} updates, {self.seconds:.0f} s"
         return "\n".join(f"{name:<14}{text}" for name, text in rows.items())
-
-
-def _gain(data: Any) -> Gain | None:
-    return None if data is None else Gain(finite_number(data["share"]), finite_number(data["error"]))
-
-
-def _numbers(entry: Any) -> dict[str, Any]:
-    """A point of a curve: numbers by name, None where one was not finite."""
-    for value in entry.values():
-        if value is not None and type(value) is not int:
-            finite_number(value)
-    return dict(entry)
 
 
 def judge(gain: Gain, pooled: Gain | None, decided: NDArray[np.float64], few_pairs: bool) -> Verdict:
@@ -282,46 +237,40 @@ def check_held_out(classes: RewardClasses, all_counts: NDArray[np.int64], held_o
     """Warn where no reward of a class that the data has is held out."""
     for name, count, here in zip(classes.names, all_counts.tolist(), held_out.tolist(), strict=True):
         if count and not here:
-            warnings.warn(
+            _warn(
+                RewardBalanceWarning,
                 f"none of the {count:,} rewards of {name} is held out: whether they are predicted is unknown; give "
                 "more trajectories or a larger validation share",
-                RewardBalanceWarning,
-                stacklevel=_caller(),
             )
 
 
 def warn_of(report: FitReport, trajectories: int) -> None:
     """Warn where a fit gives no reason to call its attention credit."""
     if report.verdict == "past not needed":
-        why = (
-            "every reward is the same"
-            if len(report.classes) == 1
-            else "the current observation and action predict rewards as well as the whole past does"
-        )
-        warnings.warn(
-            f"past not needed: {why}, so there is no credit to assign. If it should be needed, hide "
-            "what gives rewards away (secret_rl.views crops, masks or drops parts of observations), and use data that "
-            "holds failures as well as successes",
+        same = "every reward is the same"
+        why = "the current observation and action predict rewards as well as the whole past does"
+        _warn(
             PastNotNeededWarning,
-            stacklevel=_caller(),
+            f"past not needed: {same if len(report.classes) == 1 else why}, so there is no credit to assign. If it "
+            "should be needed, hide what gives rewards away (secret_rl.views crops, masks or drops parts of "
+            "observations), and use data that holds failures as well as successes",
         )
     elif report.verdict == "not learned":
         pooled = report.pooled_gain
         alike = f". Hardly any two steps are alike: {_DROP}" if report.distinct_steps else ""
         seen = f", though even a pooled past removes {pooled.share:.0%}" if pooled and pooled.sure else ""
-        warnings.warn(
+        _warn(
+            NotLearnedWarning,
             f"not learned: the present leaves about {report.uncertain:,.0f} rewards of {trajectories:,} trajectories "
             f"open, and the model's past removes {report.history_gain:.0%} of that{seen}: its attention is not credit. "
             "Give more trajectories, more updates if you limited them (steps=...), or another seed: tasks of which a "
             f"few hundred rewards are open have been learned from 2,500 trajectories{alike}",
-            NotLearnedWarning,
-            stacklevel=_caller(),
         )
 
 
-def _caller() -> int:
-    """The stack level of the line that called this package."""
-    level, frame = 1, sys._getframe(1)
+def _warn(category: type[UserWarning], message: str) -> None:
+    """Warn at the line that called this package."""
+    level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("secret_rl.credit"):
         level, frame = level + 1, frame.f_back
-    return level
+    warnings.warn(message, category, stacklevel=level)

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.files import finite_number, whole_number
-
 _MOST_VALUES = 8  # more distinct rewards than this are binned
 _COMMON, _LEAST = 0.01, 10  # unless such a share of the steps, and so many, have a value in common
 _BINS = 4  # of each sign
@@ -35,35 +33,27 @@ class RewardClasses:
     binned: tuple[bool, ...] = ()
     """Whether each class holds several rewards; empty: none does."""
 
-    def __post_init__(self) -> None:
-        if not self.values or len(self.edges) != len(self.values) - 1:
-            raise ValueError(f"{len(self.values)} reward classes with {len(self.edges)} edges between them")
-        if self.binned and len(self.binned) != len(self.values):
-            raise ValueError(
-                f"{len(self.values)} reward classes, and of {len(self.binned)} it is said if they are bins"
-            )
-        if any(low >= high for row in (self.values, self.edges) for low, high in pairwise(row)):
-            raise ValueError(f"values and edges of reward classes must rise, got {self.values} and {self.edges}")
-
     @classmethod
     def of(cls, rewards: NDArray[Any], times: NDArray[np.int64] | None = None) -> "RewardClasses":
         """The classes of some rewards; ``times`` are their steps of the episode."""
         rewards = np.asarray(rewards, np.float64)
         values, counts = np.unique(rewards, return_counts=True)
-        many = len(values) > _MOST_VALUES
         groups: list[list[float]] = []
         for sign in (-1, 0, 1):
             mine = np.sign(values) == sign
             if sign and times is not None and mine.sum() > 3 and _follow_time(rewards, times, sign):
                 groups.append(values[mine].tolist())
                 continue
-            rare = mine & (counts < max(_COMMON * len(rewards), _LEAST)) & many
+            rare = mine & (counts < max(_COMMON * len(rewards), _LEAST)) & (len(values) > _MOST_VALUES)
             groups += _binned(values[mine], np.where(rare, counts, 0)[mine])
         weights = dict(zip(values.tolist(), counts.tolist(), strict=True))
-        means = [_mean(group, [weights[value] for value in group]) for group in groups]
+        means = tuple(
+            group[0] if len(group) == 1 else float(np.average(group, weights=[weights[value] for value in group]))
+            for group in groups
+        )
         edges = tuple(_between(low[-1], high[0]) for low, high in pairwise(groups))
         binned = tuple(len(group) > 1 for group in groups)
-        return cls(tuple(means), edges, binned if any(binned) else ())
+        return cls(means, edges, binned if any(binned) else ())
 
     def __len__(self) -> int:
         return len(self.values)
@@ -101,13 +91,8 @@ class RewardClasses:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "RewardClasses":
-        """The inverse of ``to_json``, of any JSON."""
-        values, edges = (tuple(map(finite_number, data[name])) for name in ("values", "edges"))
-        return cls(values, edges, tuple(bool(whole_number(one, high=1)) for one in data["binned"]))
-
-
-def _mean(values: list[float], counts: list[int]) -> float:
-    return values[0] if len(values) == 1 else float(np.average(values, weights=counts))  # 3 times a third is not it
+        """The inverse of ``to_json``."""
+        return cls(tuple(data["values"]), tuple(data["edges"]), tuple(map(bool, data["binned"])))
 
 
 def _between(low: float, high: float) -> float:

@@ -1,1 +1,1 @@
-"""Slow but obvious references, and hypothesis strategies: what our tests, and yours, can build on."""
+"""Hypothesis strategies, and what shaping is tested with: what our tests, and yours, can build on."""

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.envs.triggers.triggers_reference import ReferenceTriggers
 
 from secret_rl.envs.triggers import TriggersEnv, TriggersOptions
 from secret_rl.testing.strategies import triggers_options
-from secret_rl.testing.triggers_reference import ReferenceTriggers
 
 
 def reference_of(env: TriggersEnv) -> ReferenceTriggers:

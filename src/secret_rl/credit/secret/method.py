@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from secret_rl.credit.attributions import Attributions
 from secret_rl.credit.base import (
-    Attributions,
     NotFittedError,
     Specs,
     check_specs,

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secret_rl.credit.base import REWARD_KINDS, Attributions
+from secret_rl.credit.attributions import Attributions, of_kind
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.memoryless import Memoryless
 from secret_rl.credit.secret.model import Dropout, RewardPredictor, over_steps
@@ -49,16 +49,14 @@ def attribute(
 
     Rewards that the present decides are left out, unless ``decided``.
     """
-    if rewards not in REWARD_KINDS:
-        raise ValueError(f"rewards must be one of {sorted(REWARD_KINDS)}, got {rewards!r}")
     if readout not in READOUTS:
         raise ValueError(f"readout must be one of {', '.join(READOUTS)}, got {readout!r}")
     if tolerance < 0:
         raise ValueError(f"tolerance must not be negative, got {tolerance}")
+    wanted = of_kind(np.asarray(data.rewards), rewards)
     model.eval()
     tokens = Tokens.of(data, classes)
     table = _encode_table(model, tokens, device)
-    wanted = np.isin(np.sign(np.asarray(data.rewards)), REWARD_KINDS[rewards])
     wanted[tokens.offsets[:-1]] = False  # a first step has no past
     if not decided:
         said = classes.right(memoryless.probabilities(tokens, np.full(len(tokens), -1), device))
