@@ -19,8 +19,7 @@ from tests.quick import quick_fits
 import secret_rl as srl
 from secret_rl.cli import main
 from secret_rl.credit.secret import fit as fitting
-from secret_rl.sb3 import ShapedReplayBuffer, train
-from secret_rl.sb3.callbacks import OnlineSecretCallback
+from secret_rl.sb3 import train
 from secret_rl.trajectories import rollouts, store
 
 TRIGGERS = "secret_rl/Triggers-v0"
@@ -192,14 +191,6 @@ def deep(folder: Path, steps: int = 96, **options: Any) -> Any:
     return train(sb3.DQN, TRIGGERS, steps, folder=folder / "training", progress=False, **{**DQN, **options})
 
 
-def online(folder: Path) -> None:
-    """A deep agent that learns credit meanwhile."""
-    options = {"first": 10, "min_successes": 1, "potential_options": {"steps": 4, "units": 4}}
-    learner = srl.experimental.OnlineSecret("learned value", **options)
-    callback = OnlineSecretCallback(learner, folder=folder / "credit")
-    deep(folder, 240, checkpoint_every=80, replay_buffer_class=ShapedReplayBuffer, callback=callback)
-
-
 def command(words: list[str], out: str, name: str = "", **about: Any) -> Job:
     """A job that is a command of the library."""
     work = lambda folder: main([*words, "--quiet", "--out", str(folder / out)])  # noqa: E731
@@ -241,7 +232,6 @@ def jobs(inputs: Inputs) -> list[Job]:
         Job("Secret.fit", save_fit, **new_model),
         command(fit_words(inputs), "model.safetensors", **new_model, before={"model.safetensors": inputs.model}),
         Job("train", deep),
-        Job("train with online SECRET", online),
         learn(inputs),
         command(explore, "page.html"),
         command(attribute, "credit.safetensors", before={"credit.safetensors": inputs.credit}),

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import gymnasium as gym
 import numpy as np
 import stable_baselines3 as sb3
 from tests.attack import jobs
-from tests.attack.jobs import EPISODES, MAZE, TRIGGERS, Inputs, Job, collect, command, deep, fit
+from tests.attack.jobs import EPISODES, Inputs, Job, collect, command, deep, fit
 
 import secret_rl as srl
 from secret_rl.credit.secret import checkpoint
@@ -21,8 +20,6 @@ from secret_rl.report.page import write_report
 from secret_rl.report.runs import load_runs
 from secret_rl.sb3 import DeepCurve, load_weights, save_weights
 from secret_rl.testing.shaping import OneEnvironment
-
-_ONLINE = {"first": 10, "keep": 20, "potential": "value", "seed": 1}
 
 
 class Interrupted(Exception):
@@ -134,28 +131,6 @@ def readers(inputs: Inputs) -> list[Reader]:
         done = deep(folder)
         return done.model.policy.state_dict(), done.curve
 
-    def make_online(folder: Path) -> None:
-        made = srl.experimental.OnlineSecret(**_ONLINE)
-        env = gym.make(TRIGGERS, **MAZE)
-        made.watch(env.observation_space, env.action_space)
-        for episode in loaded()[:15]:
-            made.add(vars(episode))
-        made.secret = secret()
-        made.update()
-        made.save(folder / "online", 40)
-
-    def read_online(folder: Path) -> Any:
-        made = srl.experimental.OnlineSecret(**_ONLINE)
-        made.load(folder / "online", 40)
-        return made
-
-    def use_online(found: Any) -> None:
-        assert found.due in (True, False)
-        if found.seen:
-            use_store(found.trajectories)
-        if found.present is not None:
-            use_potential(found.present)
-
     def make_run(job: Job, *gone: str) -> Callable[[Path], None]:
         """A command, and then only what a report reads of it."""
 
@@ -198,7 +173,6 @@ def readers(inputs: Inputs) -> list[Reader]:
                lambda _: agent().predict(np.zeros(4, np.float32), deterministic=True), share=2),
         Reader("unfinished training", _interrupted(deep, callback=stop_training), trained,
                lambda found: found[1].area(), True, share=0.3),
-        Reader("online SECRET", make_online, read_online, use_online),
         Reader("record of fit", make_run(command(jobs.fit_words(inputs), "model.safetensors"), "model.safetensors"),
                lambda f: load_runs([f / "model.run"]), use_runs, settings=jobs.small_fits, share=0.5),
         Reader("record of learn", make_run(learn), lambda f: load_runs([f / "run"]), use_runs, optional=True,

@@ -4,7 +4,6 @@ Readers see the old or the new content whole, or nothing before the first is the
 succeeds, exactly one where others are to be refused; the others get one clear line, and nobody hangs.
 """
 
-import json
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from tests.attack.children import Child, Ended, manners
 from tests.attack.content import ABSENT, content_of, differences, digest_of, store_digest
 from tests.attack.jobs import CPU, EPISODES, Inputs, Job, Trial, command
 from tests.attack.table import Tally
+
+from secret_rl.sb3.checkpoint import read_training
 
 _LIMIT = 60.0
 _SAVES = 12  # by each process that saves again and again
@@ -141,15 +142,15 @@ def scenarios(inputs: Inputs) -> list[Scenario]:
         Scenario("save, overwriting", over, "store", _store, before=inputs.other_data, times=_SAVES, readers=2),
         Scenario("fit", (fit, fit), "model.safetensors", digest_of),
         Scenario("learn", (jobs.learn(inputs),) * 2, "run/curves.safetensors", digest_of),
-        Scenario("train", (training, training), "training/state.json", _any_json),
+        Scenario("train", (training, training), "training/training.safetensors", _any_training),
         Scenario("potential", tables, "potential.json", digest_of, times=_SAVES, readers=2),
         Scenario("attribute", credit, "credit.safetensors", digest_of, times=_SAVES, readers=2),
     ]
 
 
-def _any_json(path: Path) -> str:
+def _any_training(path: Path) -> str:
     """Whether it is whole; its content changes while training goes on."""
-    json.loads(path.read_text(encoding="utf-8"))
+    read_training(path.parent)
     return "whole"
 
 

@@ -4,7 +4,6 @@ import gymnasium as gym
 import numpy as np
 
 LAST = 4
-TOUCHED_UP = {"steps": 1, "learning_rate": 1e-6}  # of a model that is good already
 SMALL_FIT = {
     "steps": 200, "units": 16, "batch_size": 16, "learning_rate": 0.01, "evaluate_every": 50, "warmup": 10,
     "device": "cpu",

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,7 +18,7 @@ from secret_rl.evaluation import Comparison, CreditQuality, LearningCurves, comp
 from secret_rl.report import page, save_frames, write_report
 from secret_rl.report.record import RunFolder
 from secret_rl.sb3 import DeepCurve
-from secret_rl.sb3.checkpoint import FORMAT as TRAINING
+from secret_rl.sb3.checkpoint import TrainingFile, read_training
 
 ELEMENTS = (
     "html head meta title style body h1 h2 h3 p div table thead tbody tr th td details summary figure figcaption img "
@@ -175,10 +176,11 @@ def trained(folder, seed, level, shaping=None, tests=6):
     returns = level + np.random.default_rng(seed).normal(0, 0.05, (tests, 5))
     steps = np.minimum(np.arange(tests) * 100, 450)  # the last test is at the end, wherever that is
     tested = (steps, returns, returns, np.ones((tests, 5), np.int64), *[np.zeros(0)] * 4)
-    DeepCurve(*tested, seed, 0.99).save(folder / "c.safetensors")
     settings = {"algorithm": "DQN", "seed": seed, "shaping": shaping, "steps": 450}
-    state = {"finished": True, "files": {"curve": "c.safetensors"}, "fingerprint": settings}
-    TRAINING.write_json(folder / "state.json", state)
+    model = SimpleNamespace(get_parameters=dict, get_vec_normalize_env=lambda: None, env=None)
+    TrainingFile(folder / "training.safetensors", settings).save(
+        model, DeepCurve(*tested, seed, 0.99), 1, finished=True
+    )
     return folder
 
 
@@ -186,7 +188,7 @@ def test_folders_of_deep_agents(tmp_path, shown):
     plain = [trained(tmp_path / f"plain-{seed}", seed, 0.2) for seed in range(3)]
     shaped = [trained(tmp_path / f"shaped-{seed}", seed, 0.6, "credit") for seed in range(3)]
     page = shown(*plain, *shaped)
-    means = [DeepCurve.load(folder / "c.safetensors").discounted.mean() for folder in plain]
+    means = [read_training(folder)[2].discounted.mean() for folder in plain]
     assert page.row(f"{plain[0]} and 2 more seeds")[:2] == ["3", f"{np.mean(means):.3f}"]
     assert page.figures == 1 and "environment steps" in page.text, "tested at the same steps: one figure"
     assert ["shaping", *(["\N{EM DASH}"] * 3), *(["credit"] * 3)] in page.rows
@@ -253,14 +255,14 @@ def test_folders_without_anything_to_report_and_failed_writes_leave_nothing(tmp_
     path.write_text(path.read_text().replace("Maze-v0", "Maze-v1"))
     empty.mkdir()
     other.mkdir()
-    (other / "state.json").write_text('{"format": "another"}')
+    (other / "training.safetensors").write_text("{}")
     for runs, message in (
         ([changed], r"run\.json cannot be read as .*: it does not match its check"),
         ([empty], r"nothing to report in .*: expected run.json \(of fit, learn and demo\)"),
         ([tmp_path / "nowhere"], "nowhere does not exist"),
         ([run, run], "named twice"),
         ([], "name at least one"),
-        ([other], "it says format 'another', expected 'secret-rl deep training'"),
+        ([other], "training.safetensors cannot be read as 'secret-rl deep training': it has 2 bytes"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             write_report(runs, tmp_path / "r.html")

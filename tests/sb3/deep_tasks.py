@@ -92,13 +92,22 @@ def agent_in(algorithm, env, policy="MlpPolicy", **options):
     return algorithm(policy, env, **{"seed": 0, **deepcopy(SMALL), **options})  # policies write into their options
 
 
+def assert_same_nest(mine, theirs, path=""):
+    """Nests of dicts, sequences, arrays and numbers are equal to the bit, types included."""
+    if isinstance(mine, dict):
+        assert mine.keys() == theirs.keys(), path
+        for key in mine:
+            assert_same_nest(mine[key], theirs[key], f"{path}/{key}")
+    elif isinstance(mine, list | tuple):
+        assert len(mine) == len(theirs), path
+        for i, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+            assert_same_nest(one, other, f"{path}/{i}")
+    else:
+        assert type(mine) is type(theirs) and np.asarray(mine).dtype == np.asarray(theirs).dtype, path
+        np.testing.assert_array_equal(mine, theirs, err_msg=path)
+
+
 def assert_same(mine, theirs):
     """Two trainings are the same to the bit: agents, optimisers, counters and curves."""
-    (state, arrays), (other, others) = (model_state(trained.model) for trained in (mine, theirs))
-    assert state["parameters"] == other["parameters"] and arrays.keys() == others.keys()
-    for name, array in arrays.items():
-        assert array.shape == others[name].shape and array.tobytes() == others[name].tobytes(), name
-    for name in ("num_timesteps", "_n_updates", "_current_progress_remaining"):
-        assert getattr(mine.model, name) == getattr(theirs.model, name), name
-    for name, values in vars(mine.curve).items():
-        np.testing.assert_array_equal(values, getattr(theirs.curve, name), err_msg=name)
+    assert_same_nest(model_state(mine.model), model_state(theirs.model))
+    assert_same_nest(vars(mine.curve), vars(theirs.curve))

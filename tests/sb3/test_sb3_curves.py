@@ -9,7 +9,6 @@ import sb3_contrib as contrib
 import stable_baselines3 as sb3
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tests.sb3.deep_tasks import SMALL, Hallway, Patience, agent_in
-from tests.sealing import assert_tampering_is_refused
 
 from secret_rl.sb3 import DeepCurve, evaluate, train
 
@@ -121,31 +120,3 @@ def test_the_area_under_a_curve():
     assert curve(discounted=2 * means).area("discounted") == pytest.approx(2 * (10 * 1 + 30 * 4) / 40)
     with pytest.raises(ValueError, match='"returns" or "discounted"'):
         curve().area("lengths")
-    with pytest.raises(ValueError, match="one entry per training episode"):
-        curve(training_lengths=np.zeros(3))
-
-
-@pytest.mark.parametrize(
-    ("about", "arrays", "said"),
-    [
-        ({"format": "something else"}, {}, "it says format 'something else'"),
-        ({"seed": "3"}, {}, "'3' is not a whole number"),
-        ({"discount": None}, {}, "None is not a finite number"),
-        ({}, {"extra": np.zeros(3)}, "extra"),
-        ({}, {"seed": np.zeros(3)}, "seed"),
-        ({}, {"returns": None}, "returns"),
-        ({}, {"returns": np.zeros((2, 2))}, "one entry per evaluation"),
-        ({}, {"discounted": np.zeros(3)}, "discounted must have 2 dimensions"),
-        ({}, {"returns": np.full((3, 2), np.nan)}, "returns holds NaN or infinite"),
-        ({}, {"steps": np.zeros(3, bool)}, "steps is bool"),
-    ],
-)
-def test_curves_that_were_tampered_with_are_refused(tmp_path, about, arrays, said):
-    def change(written, held):
-        written.update(about)
-        held.update(arrays)
-        for name in [name for name, array in held.items() if array is None]:
-            del held[name]
-
-    path = curve().save(tmp_path / "curve.safetensors")
-    assert_tampering_is_refused(DeepCurve.load, path, change, f"'secret-rl deep learning curve': .*{said}")

@@ -9,11 +9,11 @@ import stable_baselines3 as sb3
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tests.experimental.lever import SMALL_FIT, Lever
 from tests.quick import quick_fits
-from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, AtSteps, Interrupt, Interrupted, agent_in, assert_same
+from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, AtSteps, agent_in
 
 import secret_rl as srl
 from secret_rl.experimental import OnlineSecret
-from secret_rl.sb3 import ShapedReplayBuffer, Trained, train
+from secret_rl.sb3 import ShapedReplayBuffer, train
 from secret_rl.sb3.callbacks import OnlineSecretCallback
 from secret_rl.sb3.shaping import shape_with
 from secret_rl.shaping import ChangingPotential, NoPotential, ReplayShaping
@@ -24,13 +24,14 @@ REPLAYED = USUAL | {
     "algorithm": sb3.DQN, "learning_starts": 20, "buffer_size": 160, "replay_buffer_class": ShapedReplayBuffer,
     "exploration_final_eps": 0.7,
 }  # fmt: skip
+GONE = object()
 ROLLED_OUT = USUAL | {"algorithm": sb3.PPO, "n_steps": 8, "n_epochs": 1}
 
 
-def learn(way, steps, online, *callbacks, credit=None, **options):
-    """Model, curve and callback of an agent that learns in one of the two ways, credit with it (in a folder)."""
+def learn(way, steps, online, *callbacks, **options):
+    """Model, curve and callback of an agent that learns in one of the two ways, credit with it."""
     changing = None if way == "replay" else ChangingPotential(NoPotential())
-    callback = OnlineSecretCallback(online, changing=changing, folder=credit)
+    callback = OnlineSecretCallback(online, changing=changing)
     usual = REPLAYED if way == "replay" else ROLLED_OUT | {"shaping": shape_with(changing)}
     return *train(steps=steps, callback=[callback, *callbacks], **usual | options), callback
 
@@ -43,13 +44,12 @@ class Marked(Everything):
         self.number = number
 
 
-def marked(growth=1.0, last=None, **options):
+def marked(growth=1.0):
     """Another potential at every episode, or nearly, without any model."""
     numbers = iter(range(1, 10**6))
     return OnlineSecret(
-        lambda secret, data: Marked(next(numbers)), use_credit=False, first=10, growth=growth, last=last,
-        min_successes=0, **options,
-    )  # fmt: skip
+        lambda secret, data: Marked(next(numbers)), use_credit=False, first=10, growth=growth, min_successes=0
+    )
 
 
 class AtRolloutEnds(AtSteps):
@@ -145,59 +145,32 @@ def test_credit_is_learned_from_scratch_while_an_agent_learns(way, monkeypatch, 
     model, _, callback = learn(way, 900, online, **task, **explores)
     [refit] = callback.history
     assert refit.accepted and refit.history_gain > 0.2
-    assert callback._installed() is online.present
     logged = model.logger.name_to_value
     assert logged["secret/refits"] == 1 or any(tmp_path.iterdir())
     if way == "replay":
         assert (model.replay_buffer.terms != 0).any() and model.replay_buffer.shaping_discount == 0.9
 
 
-@pytest.mark.parametrize("way", ["replay", "rollouts"])
-def test_an_interrupted_training_goes_on_with_the_credit_it_had(way, tmp_path):
-    kind = "learned value" if way == "replay" else "value"
-    small = {"potential_options": {"steps": 20}} if way == "replay" else {}
-
-    def go(name, *more):
-        online = OnlineSecret(kind, first=10, growth=1.4, min_successes=1, keep=40, **small)
-        kept = {"folder": tmp_path / name, "checkpoint_every": 144, "credit": tmp_path / f"{name}-credit"}
-        return learn(way, 432, online, *more, **kept, evaluate_every=72)
-
-    whole, curve, watched = go("whole")
-    for step in (192, 384):
-        with pytest.raises(Interrupted):
-            go("parts", Interrupt(step))
-    again, other, resumed = go("parts")
-    assert sum(refit.accepted for refit in watched.history) > 3
-    histories = [[(r.episodes, r.successes, r.accepted, r.reason) for r in c.history] for c in (watched, resumed)]
-    assert histories[0] == histories[1]
-    assert_same(Trained(again, other), Trained(whole, curve))
-    if way == "replay":
-        np.testing.assert_array_equal(whole.replay_buffer.terms, again.replay_buffer.terms)
-
-
 @pytest.mark.parametrize(
     ("options", "given", "words"),
     [
-        ({"replay_buffer_class": None}, {}, "ReplayBuffer, keeps rewards.*ShapedReplayBuffer"),
-        ({"shaping": shape_with(NoPotential())}, {}, "environments are shaped, and the replay buffer would be too"),
-        ({}, {"changing": ChangingPotential(NoPotential())}, "not shaped: give shaping=shape_with"),
+        ({"replay_buffer_class": None}, {}, "ReplayBuffer, cannot shape rewards anew.*ShapedReplayBuffer"),
+        ({"shaping": shape_with(NoPotential())}, {}, "environments are shaped: for DQN"),
+        ({}, {"changing": ChangingPotential(NoPotential())}, "not shaped: .*shaping=shape_with"),
         ({}, {"online": OnlineSecret("pending")}, 'table over info."state".*potential="learned"'),
         ({"shaping": lambda envs, _: VecNormalize(envs)}, {}, "VecNormalize changes what the agent observes"),
+        ({"folder": "unused", "checkpoint_every": 10}, {}, "not kept in checkpoints: leave checkpoint_every out"),
+        (ROLLED_OUT | dict.fromkeys(REPLAYED.keys() - ROLLED_OUT.keys(), GONE), {}, "cannot reach the agent"),
     ],
 )
 def test_what_is_not_set_up_is_named(options, given, words):
     callback = OnlineSecretCallback(**{"online": marked(), **given})
+    options = {name: value for name, value in (REPLAYED | options).items() if value is not GONE}
     with pytest.raises(ValueError, match=words):
-        train(steps=30, callback=callback, **REPLAYED | options)
+        train(steps=30, callback=callback, **options)
 
 
-def test_what_is_not_set_up_otherwise_is_named(tmp_path):
-    with pytest.raises(TypeError, match="cannot be kept in a folder"):
-        learn("replay", 150, marked(), credit=tmp_path)
-    with pytest.raises(ValueError, match="cannot reach the agent.*shape_with\\(changing\\)"):
-        train(steps=30, callback=OnlineSecretCallback(marked()), **ROLLED_OUT)
-    with pytest.raises(TypeError, match="must be a ChangingPotential"):
-        OnlineSecretCallback(marked(), changing=NoPotential())
+def test_another_discount_is_named():
     potential = ChangingPotential(NoPotential())
     envs = shape_with(potential)(DummyVecEnv([Lever]), 0.5)
     model = agent_in(sb3.PPO, envs, n_steps=8, batch_size=8, gamma=0.9)

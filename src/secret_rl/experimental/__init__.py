@@ -3,7 +3,6 @@
 It has not made learning faster on the average yet. ``secret_rl.sb3`` has the callback for agents of Stable-Baselines3.
 """
 
-from secret_rl.experimental.online import OnlineSecret, Refit
-from secret_rl.experimental.tabular import OnlineLearning, learn_online
+from secret_rl.experimental.online import OnlineLearning, OnlineSecret, Refit, learn_online
 
 __all__ = ["OnlineLearning", "OnlineSecret", "Refit", "learn_online"]

@@ -1,33 +1,34 @@
 """Credit that is learned again and again from the episodes an agent plays, and the potentials made of it."""
 
 import math
-import shutil
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
-from secret_rl.atomic import find_folder, new_folder
-from secret_rl.checks import printable
-from secret_rl.credit import Secret, adapt
-from secret_rl.files import FileFormat, ResumeError, check_same, finite_number, plain, whole_number
+from secret_rl.agents import LearningCurve, QLearning
+from secret_rl.agents.q_learning import PlainRun, StateOf, check_env
+from secret_rl.checks import check_integer
+from secret_rl.credit import Secret
+from secret_rl.progress import progress_bar
 from secret_rl.shaping import (
     KINDS,
-    LearnedPotential,
+    ChangingPotential,
+    NoPotential,
     OnlineCredit,
     Potential,
-    TablePotential,
+    PotentialShaping,
     estimate_potential,
     learn_potential,
 )
-from secret_rl.shaping.core import load_potential
 from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.building import EpisodeBuilder
 from secret_rl.views import View, apply_view
 
 PotentialMaker = Callable[[Secret | None, Trajectories], Potential | None]
@@ -40,9 +41,7 @@ SMALL_FIT: dict[str, Any] = {
     "validation": 0.2,
 }  # fmt: skip
 _SPLITS = 20  # among which the one is chosen that holds out a fair share of the successes
-_STATE = "online.json"
-_FORMAT = FileFormat("secret-rl online secret", remedy="choose another folder, or train again")
-_KEPT = 2  # states: should a training be killed between this file and its own, it resumes from the one before
+_RECENT = 100  # episodes whose mean return the progress bar shows
 
 
 @dataclass(frozen=True)
@@ -79,17 +78,13 @@ class OnlineSecret:
             - ``"value"``, ``"learned value"``: the Monte-Carlo value, without any credit model: what credit must beat;
             - a function of (credit model, trajectories as the agent saw them) that gives a potential or None.
         view: What the credit model may see: where the observation gives the reward away, attention finds nothing.
-        secret: A fitted model to start from; it is fine-tuned.
-        fine_tune: Train the last accepted credit model further (``adapt``), instead of fitting each from scratch.
         first: Episodes before the first fit.
         growth: Factor between fits.
-        last: Episodes after which nothing is fitted any more.
         keep: How many of the newest episodes are kept.
         min_successes: Fits wait until so many of them hold a positive reward.
         min_gain: Least history gain of a model that is used.
         use_credit: False: no model is fitted, and a function as ``potential`` is given None.
         secret_options: Options of ``Secret``; the defaults here are those of a small, quick fit.
-        adapt_options: Options of ``adapt``.
         potential_options: Options of what makes the potential.
         seed: Of the fits.
     """
@@ -99,55 +94,43 @@ class OnlineSecret:
         potential: str | PotentialMaker = "pending",
         *,
         view: View | None = None,
-        secret: Secret | None = None,
-        fine_tune: bool = False,
         first: int = 50,
         growth: float = 1.5,
-        last: int | None = None,
         keep: int = 2_000,
         min_successes: int = 5,
         min_gain: float = 0.02,
         use_credit: bool = True,
         secret_options: Mapping[str, Any] | None = None,
-        adapt_options: Mapping[str, Any] | None = None,
         potential_options: Mapping[str, Any] | None = None,
         seed: int = 0,
     ) -> None:
-        kinds = [*_tables(), *_OTHERS]
-        if not callable(potential) and potential not in kinds:
-            raise ValueError(f"potential must be a function or one of {', '.join(kinds)}, got {potential!r}")
-        for name, value, least in (("first", first, 10), ("keep", keep, 10), ("min_successes", min_successes, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        tables = [name for name, kind in KINDS.items() if not kind.tables_only]
+        own = callable(potential)
+        if not own and potential not in (*tables, *_OTHERS):
+            kinds = ", ".join([*tables, *_OTHERS])
+            raise ValueError(f"potential must be a function or one of {kinds}, got {potential!r}")
         if not (growth >= 1 and math.isfinite(growth)):
             raise ValueError(f"growth must be a number of at least 1, got {growth!r}")
-        if last is not None and last < first:
-            raise ValueError(f"last must be at least first, {first}, got {last!r}")
-        if not use_credit and not callable(potential):
+        if not use_credit and not own:
             raise ValueError(f"use_credit=False is for potentials of your own, got potential={potential!r}")
-        if secret is not None and secret.report is None:
-            raise ValueError("secret is not fitted: fit it, or leave it out and each model is fitted from scratch")
-        self.potential, self.view, self.fine_tune = potential, view, fine_tune or secret is not None
-        self.first, self.growth, self.last, self.keep = first, float(growth), last, keep
-        own = callable(potential)
+        self.potential, self.view, self.growth, self.min_gain = potential, view, growth, min_gain
+        self.first, self.keep = check_integer("first", first, 10), check_integer("keep", keep, 10)
         needs_credit = own or (KINDS[potential].needs_credit if potential in KINDS else potential != "learned value")
         self.use_credit = use_credit and needs_credit
-        needs_rewards = self.use_credit or not own
-        self.min_successes, self.min_gain = max(min_successes, int(needs_rewards)), float(min_gain)
+        self.min_successes = max(check_integer("min_successes", min_successes, 0), int(self.use_credit or not own))
         self.secret_options: dict[str, Any] = SMALL_FIT | dict(secret_options or {})
-        self.adapt_options: dict[str, Any] = dict(adapt_options or {})
         self.potential_options: dict[str, Any] = dict(potential_options or {})
-        self.seed, self.given = seed, secret
-        self.secret = secret
-        """The credit model of the present potential, or the one that was given."""
+        self.seed = seed
+        self.needs_states = potential in tables and self.potential_options.get("state") is None
+        """Whether the potential is a table over ``info["state"]``."""
+        self.secret: Secret | None = None
+        """The credit model of the present potential."""
         self.present: Potential | None = None
         """The newest potential; None until there is one."""
         self.history: list[Refit] = []
         self.seen = 0
         """Episodes finished so far, those that are no longer kept included."""
-        self.next = first
-        """The number of episodes at which credit is learned again."""
-        self.fits = 0
+        self._next, self._fits = first, 0  # episodes at which credit is learned again, and how often it was
         self._episodes: deque[Mapping[str, Any]] = deque(maxlen=keep)
         self._successful: deque[bool] = deque(maxlen=keep)
         self._spaces: tuple[gym.Space[Any], gym.Space[Any]] | None = None
@@ -157,40 +140,20 @@ class OnlineSecret:
         return f"OnlineSecret({self.potential!r}, {self.seen:,} episodes, {accepted} potentials)"
 
     @property
-    def needs_states(self) -> bool:
-        """Whether the potential is a table over ``info["state"]``."""
-        return self.potential in _tables() and self.potential_options.get("state") is None
-
-    @property
-    def successes(self) -> int:
-        """Episodes with a positive reward, among those kept."""
-        return sum(self._successful)
-
-    @property
-    def due(self) -> bool:
-        """Whether credit is to be learned again."""
-        return self.seen >= self.next and (self.last is None or self.seen <= self.last)
-
-    @property
     def trajectories(self) -> Trajectories:
         """The newest episodes, as the agent saw them."""
-        if self._spaces is None:
-            raise RuntimeError("no environment has been watched yet: give it to learn_online or OnlineSecretCallback")
-        observations, actions = self._spaces
+        observations, actions = self._spaces or (None, None)
         return Trajectories.from_episodes(
             list(self._episodes), observation_space=observations, action_space=actions, meta={"source": "online"}
         )
 
     def watch(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
-        """Set the spaces of the episodes to come; an error where earlier ones, or the models, do not fit."""
+        """Set the spaces of the episodes to come; an error where earlier ones do not fit."""
         spaces = observation_space, action_space
         if self._spaces not in (None, spaces):
             raise ValueError(
                 f"episodes of {self._spaces} were kept, not of {spaces}: make another OnlineSecret for them"
             )
-        if self.given is not None:
-            seen = observation_space if self.view is None else self.view.space(observation_space)
-            self.given.check_spaces(seen, action_space)
         self._spaces = spaces
 
     def add(self, episode: Mapping[str, Any]) -> None:
@@ -201,87 +164,26 @@ class OnlineSecret:
 
     def update(self) -> Potential | None:
         """Learn credit again if that is due; the new potential, or None where the present one stays."""
-        if not self.due:
+        if self.seen < self._next:
             return None
-        if self.successes < self.min_successes:
-            if not (self.history and self.history[-1].episodes >= self.next):  # recorded once
-                self._record(None, f"{self.successes} successful episodes, {self.min_successes} are needed", 0.0)
+        successes = sum(self._successful)
+        if successes < self.min_successes:
+            if not (self.history and self.history[-1].episodes >= self._next):  # recorded once
+                reason = f"{successes} successful episodes, {self.min_successes} are needed"
+                self.history.append(Refit(self.seen, successes, None, False, reason, 0.0))
             return None
         started = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of poor fits and potentials: they are in the history
             potential, secret, reason = self._learn()
         gain = None if secret is None or secret.report is None else secret.report.history_gain
-        self._record(gain, reason, time.perf_counter() - started)
-        self.fits += 1
-        self.next = max(self.seen + 1, math.ceil(self.growth * self.seen))
+        seconds = time.perf_counter() - started
+        self.history.append(Refit(self.seen, successes, gain, not reason, reason, seconds))
+        self._fits += 1
+        self._next = max(self.seen + 1, math.ceil(self.growth * self.seen))
         if not reason:
             self.present, self.secret = potential, secret
         return None if reason else potential
-
-    def save(self, folder: Path, step: int) -> Path:
-        """Write everything that changes, as it is after so many steps of training: whole or not at all."""
-        final = folder / str(step)
-        kinds = (TablePotential, LearnedPotential, OnlineCredit)
-        if self.present is not None and not isinstance(self.present, kinds):
-            raise TypeError(
-                f"{self.present!r} cannot be kept in a folder: expected a TablePotential, a LearnedPotential or "
-                "OnlineCredit; leave the folder out"
-            )
-        with new_folder(final, overwrite=True) as writing:
-            if self.seen:
-                self.trajectories.save(writing / "episodes")
-            if self.secret is not None:
-                self.secret.save(writing / "secret.safetensors")
-            if self.present is not None:
-                self.present.save(writing / "potential")
-            state = {
-                "options": self._options(), "seen": self.seen, "next": self.next, "fits": self.fits,
-                "kind": None if self.present is None else type(self.present).__name__,
-                "secret": self.secret is not None, "history": [asdict(refit) for refit in self.history],
-            }  # fmt: skip
-            _FORMAT.write_json(writing / _STATE, plain(state))
-        for old in _steps(folder)[:-_KEPT]:
-            shutil.rmtree(folder / str(old), ignore_errors=True)
-        return final
-
-    def load(self, folder: Path, step: int) -> None:
-        """Restore a new one, of the same options, as it was after so many steps of training."""
-        path = find_folder(folder / str(step))
-        if not (path / _STATE).is_file():
-            raise ResumeError(
-                f"{folder} holds nothing of {step:,} steps of training, but of {_steps(folder) or 'none'}: it belongs "
-                "to another training; choose another folder, or train again"
-            )
-        state = _FORMAT.read_json(path / _STATE)
-        with _FORMAT.reading(path / _STATE):
-            check_same(path, "an online secret", dict(state["options"]), plain(self._options()))
-            if state["secret"]:
-                self.secret = Secret.load(path / "secret.safetensors")
-            if state["kind"] == OnlineCredit.__name__:
-                if self.secret is None:
-                    raise ValueError("online credit without its model")
-                self.present = OnlineCredit.load(path / "potential", self.secret)
-            elif state["kind"] is not None:
-                self.present = load_potential(path / "potential")
-            counts = [whole_number(state[name]) for name in ("seen", "next", "fits")]
-            if state["seen"]:
-                episodes = Trajectories.load(path / "episodes")
-                self.watch(episodes.observation_space, episodes.action_space)
-                for episode in episodes:
-                    self.add(vars(episode))
-            self.seen, self.next, self.fits = counts
-            self.history[:] = [_refit(entry) for entry in state["history"]]
-
-    def _options(self) -> dict[str, Any]:
-        names = ("first", "growth", "last", "keep", "min_successes", "min_gain", "fine_tune", "use_credit", "seed")
-        nested = ("secret_options", "adapt_options", "potential_options")
-        return {
-            **{name: getattr(self, name) for name in names},
-            **{name: repr(sorted(getattr(self, name).items())) for name in nested},
-            "potential": self.potential if isinstance(self.potential, str) else "a function",
-            "view": repr(self.view),
-        }
 
     def _learn(self) -> tuple[Potential | None, Secret | None, str]:
         """A potential and the model it is of, and why it is not to be used if so."""
@@ -304,18 +206,14 @@ class OnlineSecret:
 
     def _fit(self, seen: Trajectories) -> Secret:
         """A model of the episodes as it may see them, held-out ones with their share of the successes."""
-        start = self.secret if self.fine_tune else None
-        share = self.secret_options["validation"] if start is None else start.training_options.validation
-        first = self.seed + _SPLITS * self.fits
-        successful = seen.successful
+        share, successful = self.secret_options["validation"], seen.successful
 
         def unfair(seed: int) -> float:  # of a few successes, chance may hold out none or most
             held_out = successful[seen.split_indices(share, seed=seed)[1]]
             return abs(float(held_out.sum() - share * successful.sum()))
 
+        first = self.seed + _SPLITS * self._fits
         seed = min(range(first, first + _SPLITS), key=unfair)
-        if start is not None:
-            return adapt(start, seen, **{"seed": seed, "progress": False} | self.adapt_options)
         return Secret(**{"seed": seed} | self.secret_options).fit(seen, progress=False)
 
     def _make(self, secret: Secret | None, data: Trajectories, seen: Trajectories) -> Potential | None:
@@ -332,21 +230,82 @@ class OnlineSecret:
         target = "value" if kind == "learned value" else "pending"
         return learn_potential(data, credit, target, **{"progress": False, **options})
 
-    def _record(self, gain: float | None, reason: str, seconds: float) -> None:
-        self.history.append(Refit(self.seen, self.successes, gain, not reason, reason, seconds))
+
+class OnlineLearning(NamedTuple):
+    """What an agent learned, and what was learned of credit meanwhile."""
+
+    curve: LearningCurve
+    history: tuple[Refit, ...]
+    potential: Potential
+    """The one at the end."""
+    values: dict[Hashable, NDArray[np.float64]]
+    """State -> (actions,) what the agent expects, less the potential of the state."""
 
 
-def _tables() -> list[str]:
-    """Kinds of potentials that are tables of means over visits."""
-    return [name for name, kind in KINDS.items() if not kind.tables_only]
+def learn_online(
+    env: gym.Env[Any, Any],
+    episodes: int,
+    *,
+    agent: QLearning | None = None,
+    online: OnlineSecret | None = None,
+    progress: bool | None = None,
+    state: StateOf | None = None,
+) -> OnlineLearning:
+    """Q-learning from scratch, shaped with credit that is learned again and again from the agent's own episodes.
+
+    >>> import gymnasium as gym, secret_rl as srl
+    >>> env = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=3)
+    >>> learned = srl.experimental.learn_online(env, 60, online=srl.experimental.OnlineSecret("value", first=20))
+    >>> [refit.episodes for refit in learned.history if refit.accepted]
+    [20, 30, 45]
+
+    The potential changes between episodes, and what the agent has learned carries over. Within an episode Phi is one
+    function: dynamic potential-based shaping, which changes no optimal policy however often the potential changes.
+
+    Args:
+        env: Its actions must be ``Discrete``.
+        episodes: How many to play.
+        agent: With its options and seed; ``QLearning()`` by default.
+        online: When and how credit is learned; ``OnlineSecret()`` by default. It goes on from the episodes it holds.
+        progress: Show a progress bar; by default if the terminal is interactive.
+        state: What identifies a state, as for ``QLearning.learn``.
+    """
+    agent, online = agent or QLearning(), online or OnlineSecret()
+    episodes = check_integer("episodes", episodes, 1)
+    check_env(env, agent.discount)
+    online.watch(env.observation_space, env.action_space)
+    changing = ChangingPotential(online.present or NoPotential())
+    run = PlainRun(PotentialShaping(_Collecting(env, online), changing, agent.discount), agent, state)
+    returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
+    before = len(online.history)
+    with progress_bar(progress, "episodes") as tick:
+        for episode in range(episodes):
+            run.play(returns[episode : episode + 1], lengths[episode : episode + 1])
+            new = online.update()
+            if new is not None:
+                changing.swap(new)
+            recent = returns[max(0, episode + 1 - _RECENT) : episode + 1]
+            tick(f"return {recent.mean():.2f}, {changing.swaps} potentials", episode + 1, episodes)
+    curve = LearningCurve(returns=returns, lengths=lengths, **asdict(agent))
+    return OnlineLearning(curve, tuple(online.history[before:]), changing.present, run.values)
 
 
-def _refit(entry: dict[str, Any]) -> Refit:
-    gain = None if entry["history_gain"] is None else finite_number(entry["history_gain"])
-    counts = whole_number(entry["episodes"]), whole_number(entry["successes"])
-    reason, seconds = printable(str(entry["reason"])), finite_number(entry["seconds"])
-    return Refit(*counts, gain, bool(entry["accepted"]), reason, seconds)
+class _Collecting(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives every episode that ends to online SECRET, with unshaped rewards."""
 
+    def __init__(self, env: gym.Env[Any, Any], online: OnlineSecret) -> None:
+        super().__init__(env)
+        self._online = online
 
-def _steps(folder: Path) -> list[int]:
-    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._episode = EpisodeBuilder(observation, info)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        unshaped = info.get("env_reward", float(reward))
+        self._episode.step(action, observation, unshaped, terminated, truncated, info)
+        if self._episode.over:
+            self._online.add(self._episode.finish(self.observation_space, self.action_space))
+        return observation, reward, terminated, truncated, info

@@ -14,10 +14,10 @@ from secret_rl.report.record import COMPARISON, COMPARISON_FORMAT, CURVES, FORMA
 if TYPE_CHECKING:
     from secret_rl.sb3 import DeepCurve
 
-_STATE = "state.json"
+_TRAINING = "training.safetensors"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _EXPECTED = (
-    f"{RECORD} (of fit, learn and demo), {_STATE} (of train with folder=), {CURVES} (of learning curves), "
+    f"{RECORD} (of fit, learn and demo), {_TRAINING} (of train with folder=), {CURVES} (of learning curves), "
     "or a model written by fit"
 )
 
@@ -61,7 +61,7 @@ def _load(path: Path, name: str) -> Run:
         return _load_model(path, name)
     if not path.is_dir():
         raise FileNotFoundError(f"{path} does not exist: expected a folder with {_EXPECTED}")
-    for file, load in ((RECORD, _load_command), (_STATE, _load_training), (CURVES, _load_curves)):
+    for file, load in ((RECORD, _load_command), (_TRAINING, _load_training), (CURVES, _load_curves)):
         if (path / file).is_file():
             with FORMAT.reading(path / file):
                 return load(path, name)
@@ -89,13 +89,10 @@ def _load_command(folder: Path, name: str) -> Run:
 
 
 def _load_training(folder: Path, name: str) -> Run:
-    from secret_rl.sb3 import DeepCurve
-    from secret_rl.sb3.checkpoint import FORMAT as TRAINING
+    from secret_rl.sb3.checkpoint import read_training
 
-    state = TRAINING.read_json(folder / _STATE)
-    facts = {"command": "train", "finished": bool(state["finished"])}
-    deep = DeepCurve.load(folder / Path(state["files"]["curve"]).name)
-    return Run(name, facts, _flat(state["fingerprint"]), deep=deep)
+    settings, finished, deep = read_training(folder)
+    return Run(name, {"command": "train", "finished": finished}, _flat(settings), deep=deep)
 
 
 def _load_curves(folder: Path, name: str) -> Run:

@@ -1,10 +1,9 @@
 """The learning curve of a deep agent: evaluations, and the callback that records them while it learns."""
 
 import inspect
-from collections import deque
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +14,14 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from secret_rl.files import FileFormat, finite_number, whole_number
+from secret_rl.files import FileFormat
 from secret_rl.progress import Tick
+from secret_rl.sb3.envs import is_shaped
 
 _FORMAT = FileFormat("secret-rl deep learning curve", remedy="restore it or train again")
-_ROWS = {  # the arrays of a curve, by what has a row in each
-    "evaluation": ("steps", "returns", "discounted", "lengths"),
-    "training episode": ("training_steps", "training_returns", "training_shaped_returns", "training_lengths"),
-}
+_EVALUATION = ("steps", "returns", "discounted", "lengths")
+_TRAINING = ("training_steps", "training_returns", "training_shaped_returns", "training_lengths")
+_DTYPES = (np.int64, np.float64, np.float64, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,16 +47,6 @@ class DeepCurve:
     seed: int
     discount: float
 
-    def __post_init__(self) -> None:
-        for kind, names in _ROWS.items():
-            shapes = {name: np.shape(getattr(self, name)) for name in names}
-            if len({shape[:1] for shape in shapes.values()}) > 1:
-                raise ValueError(f"expected one entry per {kind} in each of {shapes}")
-            for name, shape in shapes.items():
-                dimensions = 2 if name in ("returns", "discounted", "lengths") else 1
-                if len(shape) != dimensions:
-                    raise ValueError(f"{name} must have {dimensions} dimensions, got shape {shape}")
-
     def __len__(self) -> int:
         return len(self.steps)
 
@@ -74,20 +63,15 @@ class DeepCurve:
 
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file, whole or not at all."""
-        numbers = {"seed": int(self.seed), "discount": float(self.discount)}
-        arrays = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in numbers}
-        return _FORMAT.write_arrays(path, numbers, arrays)
+        arrays = dict(vars(self))
+        return _FORMAT.write_arrays(path, {name: arrays.pop(name) for name in ("seed", "discount")}, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> "DeepCurve":
         """Read what ``save`` wrote."""
         about, arrays = _FORMAT.read_arrays(path)
         with _FORMAT.reading(Path(path)):
-            for name, array in arrays.items():
-                if array.dtype.kind not in "iuf":
-                    raise ValueError(f"{name} is {array.dtype}")
-            seed, discount = whole_number(about["seed"], high=2**64), finite_number(about["discount"])
-            return cls(**arrays, seed=seed, discount=discount)
+            return cls(**{**arrays, **about})
 
 
 class Outcomes(NamedTuple):
@@ -183,26 +167,22 @@ class CurveCallback(BaseCallback):
         """The curve so far."""
         evaluated = zip(*self._evaluations, strict=True) if self._evaluations else ([], *np.zeros((3, 0, 0)))
         trained = zip(*self._trained, strict=True) if self._trained else ([],) * 4
-        dtypes = (np.int64, np.float64, np.float64, np.int64)
-        arrays: dict[str, Any] = {}
-        for names, columns in zip(_ROWS.values(), (evaluated, trained), strict=True):
-            arrays |= {n: np.array(column, d) for n, column, d in zip(names, columns, dtypes, strict=True)}
+        columns = zip(_EVALUATION + _TRAINING, [*evaluated, *trained], _DTYPES * 2, strict=True)
+        arrays: dict[str, Any] = {name: np.array(column, dtype) for name, column, dtype in columns}
         return DeepCurve(**arrays, seed=self._seed, discount=self._gamma)
 
     def restore(self, curve: DeepCurve) -> None:
         """Go on from a curve."""
         self._evaluations, self._trained = (
-            list(zip(*(getattr(curve, name) for name in names), strict=True)) for names in _ROWS.values()
+            list(zip(*(getattr(curve, name) for name in names), strict=True)) for names in (_EVALUATION, _TRAINING)
         )
 
     def _on_training_start(self) -> None:
         # Every schedule refers to the whole of training, of which this may be a part.
         self.model._total_timesteps = self._total
         envs = self.training_env
-        self._shaped = envs.has_attr("shaping_discount")
+        self._shaped = is_shaped(envs)
         self._unshaped_sums, self._shaped_sums = np.zeros(envs.num_envs), np.zeros(envs.num_envs)
-        newest = self._trained[-self.model._stats_window_size :]
-        self._window = deque((shaped for _, _, shaped, _ in newest), self.model._stats_window_size)
         self._next = (self.num_timesteps // self._every + 1) * self._every if self._every else self._total
 
     def _on_step(self) -> bool:
@@ -219,12 +199,8 @@ class CurveCallback(BaseCallback):
             self._unshaped_sums += [info["env_reward"] for info in infos]
             self._shaped_sums += [info["env_reward"] + info["shaping_reward"] for info in infos]
         for i in np.flatnonzero(ended).tolist():
-            episode = infos[i].get("episode")
-            if episode is None:  # a monitor of the user's own that reports nothing
-                continue
+            episode = infos[i]["episode"]
             unshaped = float(self._unshaped_sums[i]) if self._shaped else float(episode["r"])
             shaped = float(self._shaped_sums[i]) if self._shaped else unshaped
             self._trained.append((self.num_timesteps, unshaped, shaped, int(episode["l"])))
-            self._window.append(shaped)
-            self.model.logger.record("secret/shaped_return_mean", float(np.mean(self._window)))
         self._unshaped_sums[ended] = self._shaped_sums[ended] = 0

@@ -1,7 +1,6 @@
 """Environments for Stable-Baselines3: Gymnasium's vector environments as its ``VecEnv``, and what ``train`` needs."""
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import compress
@@ -16,6 +15,7 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecMonitor, VecNormalize
 
+from secret_rl.checks import check_integer
 from secret_rl.seeding import policy_seed
 from secret_rl.trajectories.nested import map_arrays
 
@@ -25,19 +25,12 @@ Shaping = Callable[[VecEnv, float], VecEnv]
 """Shapes environments for a discount, as ``shape_with(potential)`` and ``bonus_with(credit)`` do."""
 
 _AS_PYTHON = "?lqdO"  # what Gymnasium stores bool, int, float and objects as; other numbers stay NumPy's
-_GOING_ON = {"TimeLimit.truncated": False}
 _FINAL = frozenset(["final_obs", "_final_obs", "final_info", "_final_info"])  # of the episodes that have just ended
 _SPACES = {"observation_space": "single_observation_space", "action_space": "single_action_space"}
 
 
-def sb3_envs(
-    env: str | EnvSpec | Callable[[], gym.Env[Any, Any]],
-    n: int,
-    *,
-    seed: int | None = None,
-    env_options: Mapping[str, Any] | None = None,
-) -> VecEnv:
-    """``n`` environments for Stable-Baselines3, the fastest way there is.
+def sb3_envs(env: EnvLike, n: int, *, seed: int | None = None, env_options: Mapping[str, Any] | None = None) -> VecEnv:
+    """``n`` environments for Stable-Baselines3, by the fastest path there is.
 
     An environment that is registered with a vector form of its own, which can reset within the step, goes through
     ``GymnasiumVecEnv``; any other through ``DummyVecEnv``. Both give the same. There is no ``Monitor`` inside.
@@ -49,27 +42,30 @@ def sb3_envs(
     ((256, 8, 8, 3), dtype('float32'), False)
 
     Args:
-        env: An id, its spec, or a function that makes one environment.
+        env: An id, or a function that makes one environment. Environments that are made already stay as many as they
+            are.
         n: How many.
         seed: From the next reset on, environment ``i`` gets ``seed + i``; the action space gets a stream of its own.
         env_options: Options of an environment given by id.
     """
     options = dict(env_options or {})
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"n must be a positive number of environments, got {n!r}")
+    n = check_integer("n", n, 1)
+    if options and not isinstance(env, str):
+        raise ValueError(f"env_options {options} need an environment id, got {type(env).__name__}")
     made: VecEnv
-    if isinstance(env, str | EnvSpec):
-        if _has_vector_form(gym.spec(env) if isinstance(env, str) else env, options):
-            mode = {"vectorization_mode": "vector_entry_point", "autoreset_mode": AutoresetMode.SAME_STEP}
-            made = GymnasiumVecEnv(gym.make_vec(env, int(n), **mode, **options))  # type: ignore[arg-type]
-        else:
-            made = DummyVecEnv([partial(gym.make, env, **options)] * int(n))
-    elif options:
-        raise ValueError(f"env_options {sorted(options)} only apply to an environment id: give them to {env} yourself")
-    elif callable(env):
-        made = DummyVecEnv([env] * int(n))
+    if isinstance(env, VecEnv):
+        made = env
+    elif isinstance(env, VectorEnv):
+        made = GymnasiumVecEnv(env)
+    elif isinstance(env, gym.Env):
+        made = DummyVecEnv([lambda: env])
+    elif isinstance(env, str) and _has_vector_form(gym.spec(env), options):
+        mode = {"vectorization_mode": "vector_entry_point", "autoreset_mode": AutoresetMode.SAME_STEP}
+        made = GymnasiumVecEnv(gym.make_vec(env, n, **mode, **options))  # type: ignore[arg-type]
+    elif isinstance(env, str) or callable(env):
+        made = DummyVecEnv([partial(gym.make, env, **options) if isinstance(env, str) else env] * n)
     else:
-        raise TypeError(f"env must be an id, or a function that makes an environment, got {type(env).__name__}")
+        raise TypeError(f"env must be an id, a function that makes an environment, or environments, got {env!r}")
     if seed is not None:
         made.seed(seed)
         made.action_space.seed(policy_seed(seed))
@@ -131,20 +127,16 @@ class GymnasiumVecEnv(VecEnv):
         observations, rewards, terminated, truncated, infos = self.envs.step(self._actions)
         ended = np.asarray(terminated, np.bool_) | truncated
         self.vector_infos = infos
-        present = {name: values for name, values in infos.items() if name not in _FINAL}
-        listed = listed_infos(present, self.num_envs, _GOING_ON)
-        ends = np.flatnonzero(ended)
-        if len(ends) and "final_obs" not in infos:
-            raise ValueError(
-                f'an episode ended in SAME_STEP mode, but {self.envs} gave no infos["final_obs"]: Stable-Baselines3 '
-                "needs what was seen last; let the environments give it"
-            )
-        final = listed_infos(infos.get("final_info", {}), len(ends), rows=ends) if len(ends) else []
-        for i, last in zip(ends.tolist(), final, strict=True):  # what is present there is already the next episode's
-            self.reset_infos[i], listed[i] = listed[i], last
-            del self.reset_infos[i]["TimeLimit.truncated"]
-            last["TimeLimit.truncated"] = not terminated[i]
-            last["terminal_observation"] = infos["final_obs"][i]
+        listed = listed_infos({name: part for name, part in infos.items() if name not in _FINAL}, self.num_envs)
+        ends = np.flatnonzero(ended).tolist()
+        final = listed_infos(infos.get("final_info", {}), self.num_envs) if ends else []
+        for i in ends:  # what is present there is already the next episode's
+            self.reset_infos[i], listed[i] = listed[i], final[i]
+            listed[i]["terminal_observation"] = infos["final_obs"][i]
+        for info in listed:
+            info["TimeLimit.truncated"] = False
+        for i in ends:
+            listed[i]["TimeLimit.truncated"] = not terminated[i]
         # Copied: algorithms still look at an observation after the next step, and environments may reuse their arrays.
         return _copied(observations), np.asarray(rewards).astype(np.float32), ended, listed
 
@@ -159,55 +151,43 @@ class GymnasiumVecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of each environment; a method of single environments is called."""
-        which = self._get_indices(indices)
-        if attr_name in _SPACES or self._is_shared(attr_name):
-            return [getattr(self.envs, _SPACES.get(attr_name, attr_name)) for _ in which]
-        values = self.envs.unwrapped.get_attr(attr_name)  # type: ignore[attr-defined]
-        return [values[i] for i in which]
+        holder = self._holder(attr_name)
+        if attr_name in _SPACES or not hasattr(holder, "call"):
+            values: Any = [getattr(holder, _SPACES.get(attr_name, attr_name))] * self.num_envs
+        else:
+            values = holder.call(attr_name)
+        return [values[i] for i in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Set an attribute of all environments."""
-        if set(self._get_indices(indices)) != set(range(self.num_envs)):
+        if indices is not None:
             raise ValueError(f"{attr_name} can be set for all {self.num_envs} environments only: leave indices out")
-        if self._is_shared(attr_name):
-            holders = [layer for layer in self._layers() if hasattr(type(layer), attr_name) or attr_name in vars(layer)]
-            setattr(holders[0] if holders else self.envs.unwrapped, attr_name, value)
+        holder = self._holder(attr_name)
+        if hasattr(holder, "set_attr"):
+            holder.set_attr(attr_name, value)
         else:
-            self.envs.unwrapped.set_attr(attr_name, value)  # type: ignore[attr-defined]
+            setattr(holder, attr_name, value)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
         """Call a method of each environment; one of the vector environment itself must answer for all of them."""
-        shared = self._is_shared(method_name)
-        call = getattr(self.envs, method_name) if shared else partial(self.envs.unwrapped.call, method_name)  # type: ignore[attr-defined]
+        holder = self._holder(method_name)
+        call = partial(holder.call, method_name) if hasattr(holder, "call") else getattr(holder, method_name)
         answers = call(*method_args, **method_kwargs)
-        if answers is None:
-            answers = [None] * self.num_envs
-        if not hasattr(answers, "__len__") or len(answers) != self.num_envs:
-            expected = f"expected {self.num_envs} answers, one for each environment"
-            raise ValueError(f"{method_name} of {self.envs} answered {answers!r}: {expected}")
         return [answers[i] for i in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
-        """Whether each environment is in such a wrapper, its own or one around all of them."""
-        around = any(isinstance(layer, wrapper_class) for layer in self._layers())
-        single = getattr(self.envs.unwrapped, "envs", None)
-        return [
-            around or (single is not None and is_wrapped(single[i], wrapper_class)) for i in self._get_indices(indices)
-        ]
+        """Whether each environment is in such a wrapper."""
+        single = getattr(self.envs.unwrapped, "envs", None)  # None: in other processes, or there are none
+        return [single is not None and is_wrapped(single[i], wrapper_class) for i in self._get_indices(indices)]
 
-    def _layers(self) -> Iterator[VectorEnv[Any, Any, Any]]:
-        """The vector environment from the outermost wrapper to the last."""
+    def _holder(self, name: str) -> Any:
+        """The outermost wrapper that has an attribute of its own, else the vector environment itself."""
         layer = self.envs
-        while isinstance(layer, VectorWrapper):
-            yield layer
+        while isinstance(layer, VectorWrapper) and (
+            hasattr(VectorWrapper, name) or not (name in vars(layer) or hasattr(type(layer), name))
+        ):
             layer = layer.env
-        yield layer
-
-    def _is_shared(self, name: str) -> bool:
-        """Whether an attribute belongs to the vector environment, or a wrapper around it, not to each environment."""
-        *wrappers, innermost = self._layers()
-        own = (name in vars(w) or (hasattr(type(w), name) and not hasattr(VectorWrapper, name)) for w in wrappers)
-        return any(own) or not hasattr(innermost, "get_attr")
+        return layer
 
 
 def _has_vector_form(spec: EnvSpec, options: Mapping[str, Any]) -> bool:
@@ -233,76 +213,50 @@ class _UnshapedMonitor(VecMonitor):
 
     def step_wait(self) -> Any:
         observations, rewards, ended, infos = super().step_wait()
-        unshaped = [info.get("env_reward", reward) for info, reward in zip(infos, rewards.tolist(), strict=True)]
-        self._unshaped += np.array(unshaped, np.float32)
+        self._unshaped += np.array([info["env_reward"] for info in infos], np.float32)
         for i in np.flatnonzero(ended).tolist():
             infos[i]["episode"]["r"], self._unshaped[i] = self._unshaped[i], 0
         return observations, rewards, ended, infos
 
 
-def make_envs(env: EnvLike, n: int, env_options: Mapping[str, Any] | None) -> VecEnv:
-    """Environments for Stable-Baselines3: ``n`` of an id or a function, or those that were given."""
-    if env_options and not isinstance(env, str):
-        raise ValueError(f"env_options {dict(env_options)} need an environment id, got {type(env).__name__}")
-    if isinstance(env, VecEnv):
-        return env
-    if isinstance(env, VectorEnv):
-        return GymnasiumVecEnv(env)
-    if isinstance(env, gym.Env):
-        return DummyVecEnv([lambda: env])
-    return sb3_envs(env, n, env_options=env_options)
-
-
-def learning_envs(
-    env: EnvLike,
-    n: int,
-    env_options: Mapping[str, Any] | None,
-    shaping: Shaping | Sequence[Shaping] | None,
-    gamma: float,
-) -> VecEnv:
+def learning_envs(envs: VecEnv, shaping: Shaping | Sequence[Shaping] | None, gamma: float) -> VecEnv:
     """The environments to learn in: a monitor inside, which logs unshaped returns, and the shapings around it."""
     shapings = [] if shaping is None else list(shaping) if isinstance(shaping, Sequence) else [shaping]
-    envs = make_envs(env, n, env_options)
     for layer in layers(envs):
-        if isinstance(layer, VecNormalize):
-            _check_normaliser(layer, to_be_shaped=bool(shapings))
+        if not isinstance(layer, VecNormalize):
+            continue
+        if shapings:
+            raise ValueError(
+                "VecNormalize changes what the potential sees: put it outside of the shaping, "
+                "shaping=lambda envs, discount: VecNormalize(shape_with(potential)(envs, discount))"
+            )
+        if layer.norm_reward and not _is_monitored(layer.venv):
+            raise ValueError("VecNormalize hides the rewards of the environments: put a VecMonitor inside it")
+    _check_discount(envs, gamma)
     if not _is_monitored(envs):
-        envs = _UnshapedMonitor(envs) if envs.has_attr("shaping_discount") else VecMonitor(envs)
+        envs = _UnshapedMonitor(envs) if is_shaped(envs) else VecMonitor(envs)
     for shape in shapings:
-        inside, envs = envs, shape(envs, gamma)
+        envs = shape(envs, gamma)
         if not isinstance(envs, VecEnv):
             expected = "shaping must take (environments, discount) and return a VecEnv"
             raise TypeError(f"{expected}, got {type(envs).__name__}: use shape_with(potential)")
-        if envs.num_envs != inside.num_envs:
-            raise ValueError(f"shaping made {envs.num_envs} environments of {inside.num_envs}")
-    for layer in layers(envs):  # the discount of one step, also for agents that learn from several
-        found = [vars(layer).get("shaping_discount", gamma)]
-        if not isinstance(layer, VecEnvWrapper) and layer.has_attr("shaping_discount"):
-            found = layer.get_attr("shaping_discount")
-        for discount in found:
-            if discount not in (gamma, None):
-                raise ValueError(
-                    f"the environments are shaped with discount {discount}, but the agent learns with {gamma}: "
-                    "shaping with another discount changes what is optimal; use the same for both"
-                )
+        _check_discount(envs, gamma)
     return envs
 
 
-def _check_normaliser(normaliser: VecNormalize, *, to_be_shaped: bool) -> None:
-    if to_be_shaped and normaliser.norm_reward:
-        raise ValueError(
-            "the rewards are normalised (VecNormalize) before they would be shaped: the potential is measured in "
-            "rewards of the environment. Put VecNormalize outside: "
-            "shaping=lambda envs, discount: VecNormalize(shape_with(potential)(envs, discount))"
-        )
-    if to_be_shaped:
-        warnings.warn(
-            "the potential sees observations that VecNormalize changes as it learns: put VecNormalize outside the "
-            "shaping unless the potential only reads infos",
-            stacklevel=4,
-        )
-    if normaliser.norm_reward and not _is_monitored(normaliser.venv):
-        raise ValueError("VecNormalize hides the rewards of the environments: put a VecMonitor inside it")
+def is_shaped(envs: VecEnv) -> bool:
+    """Whether something is added to the rewards of environments."""
+    return envs.has_attr("shaping_discount")
+
+
+def _check_discount(envs: VecEnv, gamma: float) -> None:
+    """An error where environments are shaped for another discount; of one step, also for agents that look further."""
+    for discount in envs.get_attr("shaping_discount") if is_shaped(envs) else ():
+        if discount not in (gamma, None):
+            raise ValueError(
+                f"the environments are shaped with discount {discount}, but the agent learns with {gamma}: "
+                "shaping with another discount changes what is optimal; use the same for both"
+            )
 
 
 def _is_monitored(envs: VecEnv) -> bool:
@@ -317,38 +271,24 @@ def layers(envs: VecEnv) -> Iterator[VecEnv]:
         yield envs
 
 
-def listed_infos(
-    infos: Mapping[str, Any], n: int, common: Mapping[str, Any] | None = None, *, rows: NDArray[np.int64] | None = None
-) -> list[dict[str, Any]]:
-    """The infos of ``n`` environments, in the layout of Gymnasium, as a list.
-
-    Args:
-        infos: Of a vector environment: an array of each entry, and a mask ``_entry`` where some have none.
-        n: How many environments are listed.
-        common: Entries that all of them get.
-        rows: (n,) which environments; None: all there are.
+def listed_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
+    """The infos of ``n`` environments as a list, of Gymnasium's layout with masks ``_entry`` where some have none.
 
     >>> infos = {"state": np.array([3, 5]), "luck": np.array([0.5, 0.0]), "_luck": np.array([True, False])}
-    >>> listed_infos(infos, 2), listed_infos(infos, 1, {"new": True}, rows=np.array([1]))
-    ([{'state': 3, 'luck': 0.5}, {'state': 5}], [{'state': 5, 'new': True}])
+    >>> listed_infos(infos, 2)
+    [{'state': 3, 'luck': 0.5}, {'state': 5}]
     """
     listed: list[dict[str, Any]] = [{} for _ in range(n)]
     for name, values in infos.items():
         mask = infos.get("_" + name)
         if mask is None and name[:1] == "_" and name[1:] in infos:
             continue  # the mask of another entry
+        column = values
         if isinstance(values, Mapping):
-            column: Any = listed_infos(values, n, rows=rows)
-        else:
-            column = values if rows is None else values[rows]
-            if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.char in _AS_PYTHON:
-                column = column.tolist()
+            column = listed_infos(values, n)
+        elif isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.char in _AS_PYTHON:
+            column = values.tolist()
         pairs: Iterable[Any] = zip(listed, column, strict=True)
-        if mask is not None and not mask.all():
-            pairs = compress(pairs, (mask if rows is None else mask[rows]).tolist())
-        for info, value in pairs:
-            info[name] = value
-    for name, value in (common or {}).items():
-        for info in listed:
+        for info, value in pairs if mask is None or mask.all() else compress(pairs, mask.tolist()):
             info[name] = value
     return listed

@@ -1,6 +1,5 @@
 """Shaping of Stable-Baselines3's vector environments."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +22,7 @@ class ShapedVecEnv(VecEnvWrapper):
         self._shaper = shaper
         self._actions: NDArray[Any] | None = None
         self._none = np.zeros(venv.num_envs, np.bool_)
-        source = venv
-        while type(source) is VecMonitor:
-            source = source.venv
+        source = venv.venv if type(venv) is VecMonitor else venv
         # Of a vector environment: its infos of all environments at once, and listed infos that are made for each step.
         self._vectorised: Any = source if "vector_infos" in vars(source) else None
 
@@ -123,42 +120,30 @@ class CreditBonusVecEnv(ShapedVecEnv):
         self.bonus = BonusShaper(config, venv.num_envs, *spaces)
         """How much of the bonus is left (``bonus.left``), and the state of that."""
         super().__init__(venv, self.bonus)
+        if venv.has_attr("shaping_discount"):  # of a potential inside
+            self.shaping_discount = venv.get_attr("shaping_discount")[0]
 
 
-def shape_with(
-    potential: PotentialLike, *, scale: float | str = 1.0, truncation: str = "keep"
-) -> Callable[[VecEnv, float], PotentialShapingVecEnv]:
+def shape_with(potential: PotentialLike, *, scale: float | str = 1.0, truncation: str = "keep") -> "_Shaping":
     """Shaping for ``secret_rl.sb3.train``: makes shaped environments of environments and a discount."""
-    return _ShapeWith(potential, scale, truncation)
+    return _Shaping(PotentialShapingVecEnv, {"potential": potential, "scale": scale, "truncation": truncation})
 
 
 def bonus_with(
     potential: PotentialLike, *, scale: float = 1.0, fade_steps: int | None = None, fade_at_return: float | None = None
-) -> Callable[[VecEnv, float], CreditBonusVecEnv]:
+) -> "_Shaping":
     """A bonus for ``secret_rl.sb3.train``, as ``CreditBonus`` pays it: ``train(..., shaping=bonus_with(credit))``."""
-    return _BonusWith(potential, scale, fade_steps, fade_at_return)
+    fading = {"fade_steps": fade_steps, "fade_at_return": fade_at_return}
+    return _Shaping(CreditBonusVecEnv, {"potential": potential, "scale": scale, **fading})
 
 
 @dataclass(frozen=True)
-class _BonusWith:
-    potential: PotentialLike
-    scale: float
-    fade_steps: int | None
-    fade_at_return: float | None
-
-    def __call__(self, venv: VecEnv, _discount: float) -> CreditBonusVecEnv:
-        return CreditBonusVecEnv(
-            venv, self.potential, scale=self.scale, fade_steps=self.fade_steps, fade_at_return=self.fade_at_return
-        )
-
-
-@dataclass(frozen=True)
-class _ShapeWith:
+class _Shaping:
     """Not a function of functions: its fields distinguish one training from another."""
 
-    potential: PotentialLike
-    scale: float | str
-    truncation: str
+    wrapper: Any
+    options: dict[str, Any]
 
-    def __call__(self, venv: VecEnv, discount: float) -> PotentialShapingVecEnv:
-        return PotentialShapingVecEnv(venv, self.potential, discount, scale=self.scale, truncation=self.truncation)
+    def __call__(self, venv: VecEnv, discount: float) -> ShapedVecEnv:
+        of_agent = {"discount": discount} if self.wrapper is PotentialShapingVecEnv else {}
+        return self.wrapper(venv, **self.options, **of_agent)  # type: ignore[no-any-return]

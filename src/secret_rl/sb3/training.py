@@ -1,7 +1,7 @@
 """Any algorithm of Stable-Baselines3, trained through one function."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
@@ -20,9 +19,10 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from secret_rl.checks import check_integer
 from secret_rl.progress import progress_bar
-from secret_rl.sb3.checkpoint import TrainingFolder, end_running_episodes, load_weights
+from secret_rl.sb3.callbacks import OnlineSecretCallback
+from secret_rl.sb3.checkpoint import TrainingFile, end_running_episodes, load_weights, training_file
 from secret_rl.sb3.curves import CurveCallback, DeepCurve, evaluate
-from secret_rl.sb3.envs import EnvLike, Shaping, learning_envs, make_envs
+from secret_rl.sb3.envs import EnvLike, Shaping, is_shaped, learning_envs, sb3_envs
 
 
 class Trained(NamedTuple):
@@ -40,9 +40,6 @@ def train(
     gamma: float = 0.99,
     shaping: Shaping | Sequence[Shaping] | None = None,
     policy: Any = "MlpPolicy",
-    policy_kwargs: Mapping[str, Any] | None = None,
-    learning_rate: float | Callable[[float], float] | None = None,
-    device: torch.device | str = "auto",
     n_envs: int = 8,
     env_options: Mapping[str, Any] | None = None,
     evaluation_env: EnvLike | None = None,
@@ -80,9 +77,6 @@ def train(
         shaping: Makes shaped environments of environments: ``shape_with(potential)``, or ``bonus_with(credit)``; or
             several of them, the innermost first.
         policy: Name or class of the policy.
-        policy_kwargs: Options of the policy.
-        learning_rate: A number, or a function of the share of training that remains; None: the algorithm's default.
-        device: Of PyTorch.
         n_envs: Environments at a time.
         env_options: Options of an environment given by id.
         evaluation_env: Environments to evaluate in; by default more of the same.
@@ -96,24 +90,22 @@ def train(
         callback: Callbacks of Stable-Baselines3, passed on.
         progress: Show a progress bar; by default if the terminal is interactive.
         initial: A trained model, or a file of ``save_weights``, whose policy this one starts from.
-        options: Other options of the algorithm, such as ``batch_size``.
+        options: Other options of the algorithm, such as ``learning_rate``, ``policy_kwargs``, ``device``.
     """
     every = max(1, steps // 50) if evaluate_every is None else evaluate_every
     for name, value in {"steps": steps, "n_envs": n_envs, "evaluation_episodes": evaluation_episodes}.items():
         check_integer(name, value, 1)
     check_integer("evaluate_every", every, 0)
     check_integer("seed", seed, 0)
-    _check_options(algorithm, gamma, evaluation_epsilon, folder, checkpoint_every, options)
-    options = {"policy_kwargs": policy_kwargs, "learning_rate": learning_rate, "device": device, **options}
-    options = {name: value for name, value in options.items() if value is not None}
+    _check_options(algorithm, gamma, evaluation_epsilon, folder, checkpoint_every, callback, options)
     settings = {
         "algorithm": algorithm, "env": _origin(env), "steps": steps, "gamma": gamma, "shaping": shaping,
         "policy": policy, "n_envs": n_envs, "env_options": env_options, "evaluation_env": _origin(evaluation_env),
         "evaluate_every": every, "evaluation_episodes": evaluation_episodes, "evaluation_epsilon": evaluation_epsilon,
         "seed": seed, "checkpoint_every": checkpoint_every, "initial": initial, **options,
     }  # fmt: skip
-    with TrainingFolder(Path(folder), settings) if folder is not None else nullcontext() as store:
-        envs = learning_envs(env, n_envs, env_options, shaping, gamma)
+    with training_file(Path(folder), settings) if folder is not None else nullcontext() as store:
+        envs = learning_envs(sb3_envs(env, n_envs, env_options=env_options), shaping, gamma)
         tests = _evaluation_envs(evaluation_env, env, evaluation_episodes, env_options, envs) if every else None
         model = _model(algorithm, policy, envs, gamma, seed, options)
         if initial is not None:
@@ -133,7 +125,7 @@ def train(
 
 def _learn(
     model: BaseAlgorithm, recorder: CurveCallback, callback: Any, steps: int, seed: int, part_steps: int,
-    store: TrainingFolder | None,
+    store: TrainingFile | None,
 ) -> None:  # fmt: skip
     """Learn part by part, from wherever the folder was left."""
     part = 0
@@ -190,8 +182,7 @@ class _Callbacks(CallbackList):
     """The recorder, then the user's callbacks; remembers whether one of them ended the training."""
 
     def __init__(self, recorder: CurveCallback, callback: Any) -> None:
-        given = callback if isinstance(callback, list) else [] if callback is None else [callback]
-        own = [one if isinstance(one, BaseCallback) else ConvertCallback(one) for one in given]
+        own = [one if isinstance(one, BaseCallback) else ConvertCallback(one) for one in _listed(callback)]
         super().__init__([recorder, *own])
         self.stopped = False
 
@@ -211,7 +202,7 @@ def _evaluation_envs(
             "(an id, a function that makes one, or environments), or evaluate_every=0"
         )
     source = env if evaluation_env is None else evaluation_env
-    envs = make_envs(source, n, env_options if isinstance(source, str) else None)
+    envs = sb3_envs(source, n, env_options=env_options if isinstance(source, str) else None)
     for name in ("observation_space", "action_space"):
         mine, theirs = getattr(learning, name), getattr(envs, name)
         if mine != theirs:
@@ -224,13 +215,11 @@ def _model(
 ) -> BaseAlgorithm:
     parameters = inspect.signature(algorithm).parameters
     discounts = "gamma" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    shaped = envs.has_attr("shaping_discount") and any(envs.get_attr("shaping_discount"))
-    if not discounts and gamma != 1 and shaped:
+    if not discounts and gamma != 1 and is_shaped(envs) and any(envs.get_attr("shaping_discount")):
         raise ValueError(f"{algorithm.__name__} does not discount, so its shaping must not either: use gamma=1")
-    own: dict[str, Any] = {"gamma": gamma} if discounts else {}
     # Copies: Stable-Baselines3 writes into policy_kwargs, which the caller may want to use again.
-    own |= {name: dict(value) if isinstance(value, Mapping) else value for name, value in options.items()}
-    model = algorithm(policy, envs, seed=seed, **own)
+    own = {name: dict(value) if isinstance(value, Mapping) else value for name, value in options.items()}
+    model = algorithm(policy, envs, seed=seed, **own, **({"gamma": gamma} if discounts else {}))  # type: ignore[arg-type]
     buffer = getattr(model, "replay_buffer", None)
     for name in ("gamma", "shaping_discount"):  # of returns of several steps, and of shaping
         theirs = getattr(buffer, name, None)
@@ -254,8 +243,9 @@ def _origin(env: Any) -> Any:
 
 
 def _check_options(
-    algorithm: Any, gamma: float, epsilon: float, folder: Any, checkpoint_every: int | None, options: dict[str, Any]
-) -> None:
+    algorithm: Any, gamma: float, epsilon: float, folder: Any, checkpoint_every: int | None, callback: Any,
+    options: dict[str, Any],
+) -> None:  # fmt: skip
     if not (isinstance(algorithm, type) and issubclass(algorithm, BaseAlgorithm)):
         raise TypeError(f"algorithm must be a class of Stable-Baselines3 or sb3-contrib such as DQN, got {algorithm!r}")
     if not 0 < gamma <= 1:
@@ -264,9 +254,18 @@ def _check_options(
         raise ValueError(f"evaluation_epsilon must be in [0, 1], got {epsilon!r}")
     if "tensorboard_log" in options:
         raise ValueError(f"give tensorboard instead of tensorboard_log={options['tensorboard_log']!r}")
-    if checkpoint_every is not None:
-        check_integer("checkpoint_every", checkpoint_every, 1)
-        if folder is None:
-            raise ValueError(f"checkpoint_every={checkpoint_every} needs a folder to keep checkpoints in")
-        if options.get("optimize_memory_usage"):
-            raise ValueError("optimize_memory_usage cannot tell a checkpoint from the end of an episode: leave one out")
+    if checkpoint_every is None:
+        return
+    check_integer("checkpoint_every", checkpoint_every, 1)
+    if folder is None:
+        raise ValueError(f"checkpoint_every={checkpoint_every} needs a folder to keep checkpoints in")
+    if options.get("optimize_memory_usage"):
+        raise ValueError("optimize_memory_usage cannot tell a checkpoint from the end of an episode: leave one out")
+    if any(isinstance(one, OnlineSecretCallback) for one in _listed(callback)):
+        raise ValueError(
+            "credit that OnlineSecretCallback learns is not kept in checkpoints: leave checkpoint_every out"
+        )
+
+
+def _listed(callback: Any) -> list[Any]:
+    return callback if isinstance(callback, list) else [] if callback is None else [callback]
