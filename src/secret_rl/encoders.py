@@ -14,12 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secret_rl.files import whole_number
-
 Spec = Mapping[str, Any]
 _ALIGNED = 8  # the matrix units of a GPU want rows of a multiple of so many numbers
-_COLOURS = 3  # channels of a picture in colour
-_MOST_SPACES = 1_000
 _SMALLEST_IMAGE = 3
 _LARGE_IMAGE = 12  # sides from here on are halved by each convolution
 _MOST_LEVELS = 16  # whole numbers up to this in a picture are kinds of things, not shades
@@ -39,10 +35,8 @@ def observation_encoder(
     """
     kind = spec["type"]
     if kind in ("Dict", "Tuple"):
-        parts = {
-            key: observation_encoder(part, units, filters, clip=clip, smallest=smallest) for key, part in _parts(spec)
-        }
-        return JoinedEncoder(parts, units)
+        options: dict[str, Any] = {"units": units, "filters": filters, "clip": clip, "smallest": smallest}
+        return JoinedEncoder({key: observation_encoder(part, **options) for key, part in _parts(spec)}, units)
     if kind == "Discrete":
         return nn.Sequential(Ordinal(spec["start"]), nn.Embedding(spec["n"], units), nn.ReLU())
     if _is_image(spec, smallest):
@@ -88,23 +82,6 @@ def flat_size(spec: Spec) -> int:
     if kind == "MultiBinary":
         return math.prod(spec["n"]) if isinstance(spec["n"], list) else int(spec["n"])
     return math.prod(spec["shape"])
-
-
-def check_spec(spec: Any) -> int:
-    """The number of spaces in a description; ValueError where it is of none, or of more than there should be."""
-    kind = spec["type"]
-    if kind in ("Dict", "Tuple"):
-        count = sum(check_spec(part) for _, part in _parts(spec))
-    else:
-        sizes = {"Box": "shape", "Discrete": "n", "MultiDiscrete": "nvec", "MultiBinary": "n"}[kind]
-        for size in [*_flat_list(spec[sizes]), spec.get("levels", 0)]:
-            whole_number(size)
-        for start in _flat_list(spec.get("start", 0)):
-            whole_number(start, -(2**62), 2**62)
-        count = 1
-    if count > _MOST_SPACES:
-        raise ValueError(f"it describes {count:,} spaces, more than it should")
-    return count
 
 
 class Dense(nn.Linear):
@@ -154,17 +131,6 @@ class Flat(nn.Module):
             return standardised if self.clip == math.inf else standardised.clamp(-self.clip, self.clip)
         return flat.float()
 
-    @torch.no_grad()
-    def standardise(self, rows: Any) -> None:
-        """Set the mean and scale of box entries from data; call before training."""
-        for (key, _), part in zip(_parts(self.spec), getattr(self, "parts", ()), strict=True):
-            cast(Flat, part).standardise(rows[key])
-        if self.spec["type"] == "Box":
-            flat = rows.reshape(len(rows), -1).double()
-            self.mean.copy_(flat.mean(0))
-            deviation = flat.std(0, correction=0)
-            self.scale.copy_(torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation)))
-
 
 class Ordinal(nn.Module):
     """Elements of a ``Discrete`` space, counted from 0."""
@@ -186,14 +152,11 @@ class ImageEncoder(nn.Module):
 
     def __init__(self, spec: Spec, units: int, filters: tuple[int, ...]) -> None:
         super().__init__()
-        shape = spec["shape"]
-        self.height, self.width = shape[0], shape[1]
-        self.channels = shape[2] if len(shape) == 3 else 1
+        self.height, self.width, *channels_last = spec["shape"]
         high = spec["high"]
         self.scale = 1 / high if isinstance(high, int | float) and high > 1 and spec["dtype"] == "uint8" else 1.0
         self.levels = int(spec.get("levels", 0))
-        if self.levels:
-            self.channels *= self.levels
+        self.channels = math.prod(channels_last) * (self.levels or 1)
         self.is_product = (self.height, self.width) == (3, 3) and len(filters) == 1
         if self.is_product:
             self.convolutions: nn.Module = nn.Linear(9 * self.channels, filters[0])
@@ -266,36 +229,22 @@ class JoinedEncoder(nn.Module):
         return torch.relu(self.dense(torch.cat(encoded, 1)))
 
 
-def has_colours(module: nn.Module) -> bool:
-    """Whether an observation encoder reads pictures of three colours."""
-    return any(_is_coloured(part) for part in module.modules())
-
-
-def _is_coloured(module: nn.Module) -> bool:
-    return isinstance(module, ImageEncoder) and not module.levels and module.channels == _COLOURS
-
-
-def recoloured(module: nn.Module, rows: Any, generator: torch.Generator) -> Any:
-    """What an observation encoder reads, with the colours of its pictures in a random order, the same in all rows."""
-    order = torch.rand(_COLOURS, generator=generator, device=generator.device).argsort()
-    return _reordered(module, rows, order)
-
-
-def _reordered(module: nn.Module, rows: Any, order: Tensor) -> Any:
-    if isinstance(module, JoinedEncoder):
-        return {k: _reordered(part, rows[k], order) for k, part in zip(module.keys, module.encoders, strict=True)}
-    return rows[..., order] if _is_coloured(module) else rows
-
-
+@torch.no_grad()
 def standardise(module: nn.Module, rows: Any) -> None:
-    """Fit every ``Flat`` in an observation encoder to data."""
+    """Set the mean and scale of every number that an encoder reads from data; call before training."""
     if isinstance(module, JoinedEncoder):
         for key, encoder in zip(module.keys, module.encoders, strict=True):
             standardise(encoder, rows[key])
-    elif isinstance(module, nn.Sequential) and isinstance(module[0], Flat):
-        module[0].standardise(rows)
+    elif isinstance(module, nn.Sequential):
+        standardise(module[0], rows)
     elif isinstance(module, Flat):
-        module.standardise(rows)
+        for (key, _), part in zip(_parts(module.spec), getattr(module, "parts", ()), strict=True):
+            standardise(part, rows[key])
+        if module.spec["type"] == "Box":
+            flat = rows.reshape(len(rows), -1).double()
+            module.mean.copy_(flat.mean(0))
+            deviation = flat.std(0, correction=0)
+            module.scale.copy_(torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation)))
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:

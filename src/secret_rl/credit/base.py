@@ -221,7 +221,6 @@ def adapt(
     steps: int = 300,
     learning_rate: float | None = None,
     batch_size: int = 128,
-    recolour: bool | None = None,
     seed: int | None = None,
     progress: bool | None = None,
 ) -> Method:
@@ -235,14 +234,13 @@ def adapt(
         steps: Updates.
         learning_rate: By default that of the fit.
         batch_size: Trajectories per update.
-        recolour: Swap colours of pictures at random; by default as in the fit.
         seed: Of batches and dropout; by default that of the fit.
         progress: Show a progress bar; by default if the terminal is interactive.
     """
     if not hasattr(secret, "adapted"):
         raise TypeError(f"credit method {secret.name!r} cannot be adapted: fit it on the target trajectories")
     adapted: Method = secret.adapted(
-        trajectories, steps=steps, learning_rate=learning_rate, batch_size=batch_size, recolour=recolour, seed=seed,
+        trajectories, steps=steps, learning_rate=learning_rate, batch_size=batch_size, seed=seed,
         progress=progress,
     )  # fmt: skip
     return adapted

@@ -2,22 +2,14 @@
 
 import json
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from zlib import crc32
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from secret_rl.atomic import InUseError, Lock, folder_lock, sweep_folder
-from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
-from secret_rl.files import FileFormat, ResumeError, check_same, whole_number
-
-if TYPE_CHECKING:
-    from secret_rl.trajectories import Trajectories
+from secret_rl.files import FileFormat, ResumeError, check_same
 
 _STATE = "state.json"
 _REMEDY = "delete the folder and fit again"
@@ -29,7 +21,7 @@ class Checkpoint:
     """Saves are all or nothing: the JSON file is replaced last, and only what it names counts.
 
     What is there is taken up; an error if it belongs to another fit, by its fingerprint. One process at a time holds
-    the folder, until ``close`` or ``discard``.
+    the folder, until ``close`` or ``discard``. Without a folder, nothing is kept.
     """
 
     def __init__(self, folder: Path | None, fingerprint: dict[str, Any]) -> None:
@@ -42,7 +34,7 @@ class Checkpoint:
         self._lock = folder_lock(folder)
         try:
             if (folder / _STATE).is_file():
-                self.state = self._read(folder / _STATE)
+                self.state = self._read(folder)
         except BaseException:
             self.close()
             raise
@@ -56,34 +48,32 @@ class Checkpoint:
         for name, values in tensors.items():
             files[name] = f"checkpoint-{name}-{number}.safetensors"
             arrays = {key: value.numpy() for key, value in values.items()}
-            _TENSORS.write_arrays(self.folder / files[name], {}, arrays, finite=False)
+            _TENSORS.write_arrays(self.folder / files[name], {}, arrays, finite=False)  # training may diverge
         self.state = {**state, "files": files, "number": number, "fingerprint": self._fingerprint}
         _FORMAT.write_json(self.folder / _STATE, self.state)
         for path in self.folder.glob("checkpoint-*.safetensors"):
             if path.name not in files.values():
                 path.unlink()
 
-    def load(self, name: str, *, finite: bool = True) -> dict[str, Tensor] | None:
-        """A set of tensors that was saved."""
+    def load(self, name: str) -> dict[str, Tensor]:
+        """A set of tensors that was saved; empty if none was."""
         file = self.state.get("files", {}).get(name)
         if file is None or self.folder is None:
-            return None
+            return {}
         path = self.folder / Path(file).name
         with _TENSORS.reading(path):
             if not path.is_file():
                 raise ValueError("it is missing")
-            _, arrays = _TENSORS.read_arrays(path, finite=finite)
+            _, arrays = _TENSORS.read_arrays(path, finite=False)
             return {key: torch.from_numpy(array) for key, array in arrays.items()}
 
     def reading(self) -> AbstractContextManager[None]:
         """Whatever the state leads to in the block becomes a ``FileFormatError``."""
         return _FORMAT.reading((self.folder or Path()) / _STATE)
 
-    def _read(self, path: Path) -> dict[str, Any]:
-        state = _FORMAT.read_json(path)
-        with _FORMAT.reading(path):
-            check_same(path.parent, "an unfinished fit", dict(state["fingerprint"]), self._fingerprint)
-            whole_number(state["number"])
+    def _read(self, folder: Path) -> dict[str, Any]:
+        state = _FORMAT.read_json(folder / _STATE)
+        check_same(folder, "an unfinished fit", state["fingerprint"], self._fingerprint)
         return state
 
     def close(self) -> None:
@@ -98,7 +88,7 @@ class Checkpoint:
             return
         try:
             with folder_lock(self.folder):
-                if self._read(self.folder / _STATE) == self.state:
+                if self._read(self.folder) == self.state:
                     for path in (self.folder / _STATE, *self.folder.glob("checkpoint-*.safetensors")):
                         path.unlink(missing_ok=True)
                     sweep_folder(self.folder)
@@ -106,18 +96,3 @@ class Checkpoint:
             return
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
-
-
-def fingerprint(
-    data: "Trajectories", model: ModelOptions, training: TrainingOptions, seed: int, weights: NDArray[Any] | None
-) -> dict[str, Any]:
-    """What an unfinished fit must share with the one that takes it up."""
-    return {
-        "episodes": len(data),
-        "steps": data.steps,
-        "content": data.fingerprint,
-        "model": asdict(model),
-        "training": asdict(training),
-        "seed": seed,
-        "weights": None if weights is None else crc32(np.ascontiguousarray(weights).tobytes()),
-    }

@@ -1,50 +1,36 @@
 """Fitting the reward predictor to what the present leaves open, and judging what came of it."""
 
 import math
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from secret_rl.credit.report import (
-    DECIDED,
-    EVIDENCE,
-    FitReport,
-    Gain,
-    check_held_out,
-    check_rewards,
-    judge,
-    warn_of,
-)
+from secret_rl.credit.report import DECIDED, EVIDENCE, FitReport, Gain, check_held_out, check_rewards, judge, warn_of
 from secret_rl.credit.reward_classes import RewardClasses
-from secret_rl.credit.secret.by_name import NamedPredictor, teach_encoder
+from secret_rl.credit.secret import memoryless
 from secret_rl.credit.secret.checkpoint import Checkpoint
-from secret_rl.credit.secret.memoryless import (
-    Memoryless,
-    Residual,
-    calibration,
-    drawing,
-    fit_memoryless,
-    floored,
-    folds_of,
-)
+from secret_rl.credit.secret.memoryless import Memoryless, Residual
 from secret_rl.credit.secret.model import PooledPredictor, RewardPredictor, StepEncoder
 from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
 from secret_rl.credit.secret.tokens import Tokens, example_rows, steps_rarely_repeat
-from secret_rl.credit.secret.training import BYTES_PER_PAIR, Trainer, evaluate
-from secret_rl.encoders import Spec, as_tensor, has_colours, standardise
-from secret_rl.files import plain, whole_number
+from secret_rl.credit.secret.training import BYTES_PER_PAIR, Trainer, evaluate, on_cpu, teach_encoder
+from secret_rl.encoders import Spec, as_tensor, standardise
+from secret_rl.files import plain
 from secret_rl.progress import Tick
 from secret_rl.trajectories.nested import map_arrays
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
-T = TypeVar("T")
+Weights = dict[str, Tensor]
 
 _HALF = 0.5  # gain from which fewer steps are hidden
 _LEARNED, _MOST = 0.1, 0.9  # gains from which learning may come to rest, and need not be waited for so long
@@ -58,8 +44,8 @@ _LONGER = 3  # times the planned updates: how long a fit that still learns goes 
 _NO_DOUBT = 0.5  # gain from which no other predictor is asked, and a fit asks what it found evidence for
 _VALIDATED = 1_000  # held-out episodes that are evaluated while training
 _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
-_PROBE_UPDATES = 400
-_OTHER_WEIGHTS = 15_485_863  # added to the seed of initial weights
+_PROBE_UPDATES = 400  # of a start by name, and of a pooled past
+_OTHER_WEIGHTS, _MEMORYLESS_WEIGHTS = 15_485_863, 104_729  # added to the seed of initial weights
 _TIMED_UPDATES, _WITH_VALIDATION = 3, 1.5  # which takes time, too, as does the predictor without memory
 
 
@@ -94,17 +80,24 @@ class Fitting:
     options: TrainingOptions
     seed: int
     device: torch.device
-    checkpoint: Checkpoint
-    tick: Tick
+    checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint(None, {}))
+    tick: Tick = lambda *_: None
     weights: NDArray[Any] | None = None
     """(steps,) of the user's own."""
-    initial: dict[str, Tensor] | None = None
-    """Weights of the model to begin with, instead of random ones."""
+    initial: Weights | None = None
+    """Of the model to begin with, instead of random ones."""
     classes: RewardClasses | None = None
     """Classes of reward to begin with."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     first: dict[str, Any] | None = None
     """Update and curve of the weights that were kept before training started again from others."""
+
+    def __post_init__(self) -> None:
+        check_rewards(self.data)
+        times = np.arange(self.data.steps) - np.repeat(self.data.offsets[:-1], self.data.lengths)
+        self.reward_classes = self.classes or RewardClasses.of(np.asarray(self.data.rewards), times)
+        self.planned = self.options.planned_steps(len(self.data))
+        self.most_updates = self.planned if self.options.steps is not None else _LONGER * self.planned
 
     def run(self) -> tuple[RewardPredictor, Memoryless, FitReport]:
         """Fit, and say so where nothing came of it.
@@ -112,40 +105,25 @@ class Fitting:
         What comes of it stays in the checkpoint, too: whoever saves it elsewhere discards that.
         """
         started = time.perf_counter()
-        check_rewards(self.data)
-        times = np.arange(self.data.steps) - np.repeat(self.data.offsets[:-1], self.data.lengths)
-        self.reward_classes = self.classes or RewardClasses.of(np.asarray(self.data.rewards), times)
-        if self.options.recolour and not has_colours(self._new_model().encoder.observation_encoder):
-            raise ValueError(
-                "recolour=True needs pictures of three colours, (height, width, 3), and these observations hold none: "
-                "leave it out"
-            )
+        model, self.memoryless = self._new_model(), self._new_memoryless()
         if "report" in self.checkpoint.state:
             with self.checkpoint.reading():
                 report = FitReport.from_json(self.checkpoint.state["report"])
-                model = self._new_model()
-                model.load_state_dict(_required(self.checkpoint.load("best")))
-                memoryless = self._new_memoryless()
-                memoryless.load_state_dict(_required(self.checkpoint.load("memoryless")))
-            warn_of(report, len(self.data))
-            return model, memoryless, report
-        self._prepare()
-        open_ = float(self.residual.error[self._train_rows].sum())
-        model = self._new_model()
-        if len(self.reward_classes) > 1 and open_ >= _NOTHING_OPEN:
-            kept, step = self._learn()
-            model.load_state_dict(kept)
+                model.load_state_dict(self.checkpoint.load("best"))
+                self.memoryless.load_state_dict(self.checkpoint.load("memoryless"))
         else:
-            kept, step = _on_cpu(model), 0
-        report = self._judged(model.to(self.device), step, open_, started)
-        self.checkpoint.save({"report": report.to_json()}, best=kept)
+            self._prepare()
+            open_, step = float(self.residual.error[self._train_rows].sum()), 0
+            if len(self.reward_classes) > 1 and open_ >= _NOTHING_OPEN:
+                weights, step = self._learn()
+                model.load_state_dict(weights)
+            report = self._judged(model.to(self.device), step, open_, started)
+            self.checkpoint.save({"report": report.to_json()}, best=on_cpu(model.state_dict()))
         warn_of(report, len(self.data))
         return model, self.memoryless, report
 
     def estimate(self) -> Estimate:
         """What it will take, from a few updates."""
-        check_rewards(self.data)
-        self.reward_classes = self.classes or RewardClasses.of(np.asarray(self.data.rewards))
         tokens = Tokens.of(self.data, self.reward_classes).to_device(self.device)
         longest_first = np.argsort(-tokens.lengths, kind="stable")[: self.options.batch_size]
         trainer = Trainer(
@@ -158,51 +136,53 @@ class Fitting:
         longest = int(tokens.lengths.max())
         units = 12 * 4 * self.model_options.units  # what is kept of each step for its gradient
         memory = trainer.batch_size * longest * (longest * BYTES_PER_PAIR + units)
-        updates, most = self.options.planned_steps(len(self.data)), self._most_updates
+        most = self.most_updates
         if self._with_names(tokens) is not None:
             most += _PROBE_UPDATES + most
         elif self._may_start_again:
             most *= 2
-        return Estimate(updates, most, trainer.batch_size, _WITH_VALIDATION * each * updates, memory)
+        return Estimate(self.planned, most, trainer.batch_size, _WITH_VALIDATION * each * self.planned, memory)
 
     def _prepare(self) -> None:
         """Split the data, fit the predictor without memory, and weigh the steps."""
         tokens = Tokens.of(self.data, self.reward_classes).to_device(self.device)
         self.train_episodes, self.held_out = self.data.split_indices(self.options.validation, seed=self.seed)
-        folds = folds_of(len(self.data), self.train_episodes, self.seed)
+        folds = memoryless.folds_of(len(self.data), self.train_episodes, self.seed)
         self._train_rows = np.repeat(folds >= 0, tokens.lengths)
-        self.counts = np.bincount(tokens.classes, minlength=len(self.reward_classes))
-        held_out = np.bincount(tokens.classes[~self._train_rows], minlength=len(self.reward_classes))
-        check_held_out(self.reward_classes, self.counts, held_out)
-        self.memoryless = self._new_memoryless()
+        held_out = tokens.classes[~self._train_rows]
+        self.counts, counts_held_out = (
+            np.bincount(classes, minlength=len(self.reward_classes)) for classes in (tokens.classes, held_out)
+        )
+        check_held_out(self.reward_classes, self.counts, counts_held_out)
         with self.checkpoint.reading():
             known = self.checkpoint.load("memoryless")
-            if known is not None:
+            if known:
                 self.memoryless.load_state_dict(known)
         self.memoryless.to(self.device)
-        if known is None:
-            fit_memoryless(self.memoryless, tokens, folds, self.seed, self.device, self.tick)
-            self.checkpoint.save({}, memoryless=_on_cpu(self.memoryless))
+        if not known:
+            memoryless.fit_memoryless(self.memoryless, tokens, folds, self.seed, self.device, self.tick)
+            self.checkpoint.save({}, memoryless=on_cpu(self.memoryless.state_dict()))
         probabilities = self.memoryless.probabilities(tokens, folds, self.device)
         self.residual = Residual.of(probabilities, tokens.classes, self.reward_classes.right(probabilities))
-        self.calibration_error = calibration(probabilities[~self._train_rows], tokens.classes[~self._train_rows])
+        self.calibration_error = memoryless.calibration(probabilities[~self._train_rows], held_out)
         self.tokens, self.draw = self._weighted(tokens)
         rng = np.random.default_rng([self.seed, 2])
         self.validated = np.sort(rng.permutation(self.held_out)[:_VALIDATED])
 
     def _weighted(self, tokens: Tokens) -> tuple[Tokens, NDArray[np.float64]]:
         """Tokens with the weights of the loss, and how often each training episode is drawn."""
-        if self.weights is None and self.options.weights == "paper":
+        if self.weights is not None:
+            given = self.weights.astype(np.float32)
+        elif self.options.weights == "paper":
             by_class = np.array([PAPER_WEIGHTS[sign + 1] for sign in self.reward_classes.signs])
             printed = by_class[tokens.classes] / np.repeat(tokens.lengths, tokens.lengths)
             return tokens.weighted(printed.astype(np.float32)), np.ones(len(self.train_episodes))
-        given = self.residual.error if self.weights is None else self.weights.astype(np.float32)
-        if self.weights is None:
-            given = floored(given, self._train_rows)
-        weights, draw = drawing(given, tokens.offsets)
+        else:
+            given = memoryless.floored(self.residual.error, self._train_rows)
+        weights, draw = memoryless.drawing(given, tokens.offsets)
         return tokens.weighted(weights), draw[self.train_episodes]
 
-    def _learn(self) -> tuple[dict[str, Tensor], int]:
+    def _learn(self) -> tuple[Weights, int]:
         """Train.
 
         Once more from a start by name, where that gained little and steps have names, or from other weights where the
@@ -210,27 +190,24 @@ class Fitting:
         """
         with self.checkpoint.reading():
             start, first = self.checkpoint.load("start"), self.checkpoint.load("first")
-            if first is not None:
-                self._new_model().load_state_dict(first)
-                self.first = {"step": whole_number(self.checkpoint.state["first"]["step"], 1)}
-                self.first["curve"] = [dict(entry) for entry in self.checkpoint.state["first"]["curve"]]
-        if start is not None:
-            self.initial = start
-        if first is None:
+            self.first = self.checkpoint.state["first"] if first else None
+        if not start and not first:
             first, step = self._train()
             gain = _highest_gain(self.curve)
             named = self._with_names(self.tokens) if gain < _LITTLE else None
             if named is not None:
-                self.initial = self._start_by_name(named, max(gain, 0.0) + _BY_NAME)
-                if self.initial is not None:
-                    self.curve = []
-                    self.checkpoint.save({}, start=self.initial)
-                    return self._train()
-            if not (gain >= _NO_DOUBT and self._may_start_again and self._success_inferred(first)):
+                start = self._start_by_name(named, max(gain, 0.0) + _BY_NAME)
+            if start:
+                self.checkpoint.save({}, start=start)
+            elif gain >= _NO_DOUBT and self._may_start_again and self._success_inferred(first):
+                self.first = {"step": step, "curve": self.curve}
+                self.checkpoint.save({"first": self.first}, first=first)
+            else:
                 return first, step
-            self.first = {"step": step, "curve": plain(self.curve)}
-            self.checkpoint.save({"first": self.first}, first=first)
             self.curve = []
+        if start:
+            self.initial = start
+            return self._train()
         assert self.first is not None
         again, step = self._train()
         as_good = _highest_gain(self.curve) >= _highest_gain(self.first["curve"]) - _ALIKE
@@ -244,34 +221,33 @@ class Fitting:
         """Not where updates were limited, or weights to begin with were given."""
         return self.options.steps is None and self.options.weights == "residual" and self.initial is None
 
-    def _success_inferred(self, weights: dict[str, Tensor]) -> bool:
+    def _success_inferred(self, weights: Weights) -> bool:
         """Whether the best outcome that is open is predicted where nothing is found, and another one by evidence."""
         model = self._new_model()
         model.load_state_dict(weights)
-        rows = self.tokens.steps_of(self.held_out)
-        said = evaluate(model.to(self.device), self.tokens, self.held_out, self.device).log_probabilities
-        decided, evidence = self._by_class(model, said, rows)
+        found = evaluate(model.to(self.device), self.tokens, self.held_out, self.device)
+        decided, evidence = self._by_class(model, found.log_probabilities)
         open_ = np.flatnonzero(decided < DECIDED)
         return len(open_) > 1 and bool(evidence[open_[-1]] < EVIDENCE <= evidence[open_].max())
 
-    @property
-    def _most_updates(self) -> int:
-        planned = self.options.planned_steps(len(self.data))
-        return planned if self.options.steps is not None else _LONGER * planned
-
     def _with_names(self, tokens: Tokens) -> Tokens | None:
         """The same with names, if a fit may start by name."""
-        enough = self.options.planned_steps(len(self.data)) >= _PROBE_UPDATES
-        asked = enough and self.options.weights == "residual" and self.initial is None
-        return tokens.with_names(self.data) if asked else None
+        may = self.planned >= _PROBE_UPDATES and self.options.weights == "residual" and self.initial is None
+        return tokens.with_names(self.data) if may else None
 
-    def _start_by_name(self, tokens: Tokens, wanted: float) -> dict[str, Tensor] | None:
-        """Weights that have learned by name what the past decides; None where that does not gain what is ``wanted``."""
+    def _start_by_name(self, tokens: Tokens, wanted: float) -> Weights | None:
+        """Weights that have learned by name what the past decides; None where that does not gain what is ``wanted``.
+
+        Views that differ in one cell are almost the same to a new encoder, and attention cannot tell them apart well
+        enough to begin; an embedding of each distinct step can. Once such a model predicts the rewards, the encoder is
+        fitted to its embeddings, and training goes on without names, which new data would not have.
+        """
+        assert tokens.names is not None
         model = self._new_model()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed % 2**63)
-            teacher = NamedPredictor(model, self.specs, int(_required(tokens.names).max()) + 1)
-        teacher.options = replace(teacher.options, dropout_steps=teacher.options.dropout_steps / 2)
+        hidden = replace(self.model_options, dropout_steps=self.model_options.dropout_steps / 2)
+        with _seeded(self.seed):
+            teacher = RewardPredictor(*self.specs, len(self.reward_classes), hidden, names=int(tokens.names.max()) + 1)
+        teacher.load_state_dict(model.state_dict(), strict=False)  # all but the names
         options = replace(self.options, steps=_PROBE_UPDATES, attention_penalty=0.0)
         trainer = Trainer(teacher, tokens, self.train_episodes, self.draw, options, self.seed, self.device)
         gain = 0.0
@@ -282,93 +258,71 @@ class Fitting:
         if not gain >= wanted:  # NaN, too
             return None
         teach_encoder(model.to(self.device), teacher, tokens, self.seed)
-        return _on_cpu(model)
+        return on_cpu(model.state_dict())
 
-    def _train(self) -> tuple[dict[str, Tensor], int]:
+    def _train(self) -> tuple[Weights, int]:
         """Train until learning comes to rest: the weights with the best validation loss, and their update."""
-        planned = self.options.planned_steps(len(self.data))
-        options = replace(self.options, steps=self._most_updates)
+        options = replace(self.options, steps=self.most_updates)
         trainer = Trainer(
             self._new_model(), self.tokens, self.train_episodes, self.draw, options, self.seed, self.device
         )
-        best, kept, kept_step = math.inf, trainer.state(), 0
-        mark, waited = math.inf, 0  # the loss when progress was last seen, and validations since
+        kept, kept_step = on_cpu(trainer.model.state_dict()), 0
+        best = mark = sys.float_info.max  # the lowest loss, and the one when progress was last seen,
+        waited = 0  # validations ago
         state = self.checkpoint.state
-        if "step" in state:
+        if "trainer" in state:
             with self.checkpoint.reading():
-                # Training that has diverged goes on; what it keeps has not.
-                current = _required(self.checkpoint.load("current", finite=False))
-                kept = _required(self.checkpoint.load("kept"))
-                if not (trainer.fits(current) and trainer.fits(kept)):
-                    raise ValueError("its weights are not those of such a model")
-                trainer.restore(current, whole_number(state["step"], 1, trainer.planned_steps))
-                if state["cooling"] is not None:
-                    first, last = (whole_number(n, 1, trainer.planned_steps) for n in state["cooling"])
-                    trainer.cooling_from, trainer.last_step = first, last
-                if state["half_learned_at"] is not None:
-                    trainer.half_learned_at = whole_number(state["half_learned_at"], 1, trainer.planned_steps)
-                best, mark = float(state["best"]), float(state["mark"])
-                kept_step, waited = whole_number(state["kept_step"]), whole_number(state["waited"])
-                self.curve = [dict(entry) for entry in state["curve"]]
+                trainer.restore(self.checkpoint.load("current"), **state["trainer"])
+                kept, self.curve = self.checkpoint.load("kept"), state["curve"]
+                best, mark, waited, kept_step = (state[name] for name in ("best", "mark", "waited", "kept_step"))
         while trainer.step < trainer.last_step:
             train_loss = trainer.train(min(options.evaluate_every, trainer.last_step - trainer.step))
             loss, gain = self._validate(trainer)
             mark, waited = (loss, 0) if loss < (1 - _LOWER) * mark else (mark, waited + 1)
             best = min(best, loss)
             if loss <= best + _ALIKE * self._guess_loss:
-                kept, kept_step = trainer.state(), trainer.step
+                kept, kept_step = on_cpu(trainer.model.state_dict()), trainer.step
             if trainer.half_learned_at is None and gain >= _HALF:
                 trainer.half_learned_at = trainer.step
             at_rest = gain >= _ALL or (gain >= _LEARNED and waited >= (1 if gain >= _MOST else 3) * options.patience)
-            allowed = trainer.planned_steps if 1 - best / self._guess_loss >= _LEARNED else planned
+            allowed = trainer.planned_steps if 1 - best / self._guess_loss >= _LEARNED else self.planned
             if trainer.cooling_from is None and (at_rest or trainer.step >= _COOL_AT * allowed):
                 trainer.cool_down()
-            self.curve.append({"step": trainer.step, "loss": train_loss, "validation_loss": loss, "gain": gain})
-            total = trainer.last_step if trainer.cooling_from is not None or trainer.step >= planned else planned
-            self.tick(f"past removes {gain:.1%} of what is open", trainer.step, total)
-            self.checkpoint.save(
-                {
-                    "step": trainer.step,
-                    "half_learned_at": trainer.half_learned_at,
-                    "cooling": None if trainer.cooling_from is None else [trainer.cooling_from, trainer.last_step],
-                    "best": repr(best),  # JSON has no infinity
-                    "mark": repr(mark),
-                    "kept_step": kept_step,
-                    "waited": waited,
-                    "curve": plain(self.curve),
-                    "first": self.first,
-                },
-                current=trainer.state(),
-                kept=kept,
+            self.curve.append(
+                plain({"step": trainer.step, "loss": train_loss, "validation_loss": loss, "gain": gain})
             )
-        return {name.removeprefix("model."): v for name, v in kept.items() if name.startswith("model.")}, kept_step
+            goes_on = trainer.cooling_from is not None or trainer.step >= self.planned
+            total = trainer.last_step if goes_on else self.planned
+            self.tick(f"past removes {gain:.1%} of what is open", trainer.step, total)
+            done = {"best": best, "mark": mark, "waited": waited, "kept_step": kept_step, "curve": self.curve}
+            state = {"trainer": trainer.counters(), "first": self.first, **done}
+            self.checkpoint.save(state, current=trainer.state(), kept=kept)
+        return kept, kept_step
 
     def _validate(self, trainer: Trainer) -> tuple[float, float]:
         """The weighted loss on held-out data, and the gain."""
-        said = trainer.evaluate(self.validated).log_probabilities
+        found = trainer.evaluate(self.validated).log_probabilities
         rows = self.tokens.steps_of(self.validated)
         weights = self.residual.error[rows].astype(np.float64)
         total = max(float(weights.sum()), 1e-9)
         self._guess_loss = float(-(weights * self.residual.guess[rows]).sum()) / total
-        loss = float(-(weights * said).sum()) / total
+        loss = float(-(weights * found).sum()) / total
         return loss, 1 - loss / max(self._guess_loss, 1e-9)
 
     def _judged(self, model: RewardPredictor, step: int, open_: float, started: float) -> FitReport:
         """The report: what the past gains on held-out trajectories, against the present and a pooled past."""
-        rows = self.tokens.steps_of(self.held_out)
         found = evaluate(model, self.tokens, self.held_out, self.device)
-        gain = self._gain(model, found.log_probabilities, rows, self.tokens) if self.curve else Gain(0.0, 0.0)
-        pooled = None
-        if self.curve and gain.share < _NO_DOUBT:
-            pooled = self._pooled_gain(rows)
+        gain, pooled = Gain(0.0, 0.0), None
+        if self.curve:
+            gain = self._gain(model, found.log_probabilities, self.tokens)
+            pooled = self._pooled_gain() if gain.share < _NO_DOUBT else None
         # A few updates, or ones that diverged, are no reason to believe that the past decides nothing.
-        enough = step > 0 and self.options.planned_steps(len(self.data)) >= _PROBE_UPDATES
-        decided, evidence = self._by_class(model, found.log_probabilities, rows)
-        counted = np.bincount(self.tokens.classes[rows], minlength=len(decided))
+        enough = step > 0 and self.planned >= _PROBE_UPDATES
+        decided, evidence = self._by_class(model, found.log_probabilities)
         return FitReport(
             classes=self.reward_classes,
             class_counts=tuple(self.counts.tolist()),
-            verdict=judge(gain, pooled, decided[counted > 0], enough and self.tokens.ids is not None),
+            verdict=judge(gain, pooled, decided[found.confusion.present], enough and self.tokens.ids is not None),
             gain=gain,
             pooled_gain=pooled,
             decided=tuple(decided.tolist()),
@@ -382,42 +336,41 @@ class Fitting:
             curve=tuple(self.curve),
         )
 
-    def _by_class(
-        self, model: RewardPredictor, said: NDArray[np.float32], rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _by_class(self, model: RewardPredictor, found: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
         """(class,) the mean probability that the present gives it, and what looking back adds where that is open."""
+        rows = self.tokens.steps_of(self.held_out)
         classes, error = self.tokens.classes[rows], self.residual.error[rows]
         alone = evaluate(model, self.tokens, self.held_out, self.device, look_back=False).log_probabilities
         counted, open_, added = (
             np.bincount(classes, weights=weights, minlength=len(self.reward_classes))
-            for weights in (None, error, error * (said - alone))
+            for weights in (None, error, error * (found - alone))
         )
         return 1 - open_ / np.maximum(counted, 1), added / np.maximum(open_, 1e-9)
 
-    def _gain(self, model: RewardPredictor, said: NDArray[np.float32], rows: NDArray[np.int64], tokens: Tokens) -> Gain:
+    def _gain(self, model: RewardPredictor, found: NDArray[np.float32], tokens: Tokens) -> Gain:
         """What the past gains over the guess of the present, or over pasts of other episodes where they guess better.
 
         A model that has learned more about the present than the predictor without memory owes that to no past.
         """
+        rows = self.tokens.steps_of(self.held_out)
         guess, error = self.residual.guess[rows], self.residual.error[rows]
         swapped = evaluate(model, tokens, self.held_out, self.device, swap_pasts=True).log_probabilities
         better = (error * (swapped - guess)).sum(dtype=np.float64) > 0
-        return Gain.of(said, swapped if better else guess, error, self.tokens.lengths[self.held_out])
+        return Gain.of(found, swapped if better else guess, error, self.tokens.lengths[self.held_out])
 
-    def _pooled_gain(self, rows: NDArray[np.int64]) -> Gain:
+    def _pooled_gain(self) -> Gain:
         """What a pooled past gains, at its best.
 
         Where data hold few distinct steps, each has an embedding of its own: an encoder hardly separates views that
         differ in one cell.
         """
-        named = self.tokens.named()
+        named = self.tokens.by_name_alone()
         tokens, specs = named or (self.tokens, self.specs)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed % 2**63)
+        with _seeded(self.seed):
             model = PooledPredictor(*specs, len(self.reward_classes), self.model_options)
         if named is None:
             self._standardise(model.encoder)
-        updates = min(_PROBE_UPDATES, self.options.planned_steps(len(self.data)))
+        updates = min(_PROBE_UPDATES, self.planned)
         options = replace(self.options, steps=updates, attention_penalty=0.0)
         trainer = Trainer(model, tokens, self.train_episodes, self.draw, options, self.seed, self.device)
         best, lowest = Gain(0.0, 0.0), math.inf
@@ -428,19 +381,25 @@ class Fitting:
             self.tick("fitting a pooled past", trainer.step, updates)
             loss, _ = self._validate(trainer)
             if loss < lowest:
-                said = trainer.evaluate(self.held_out).log_probabilities
-                lowest, best = loss, self._gain(model, said, rows, tokens)
+                found = trainer.evaluate(self.held_out).log_probabilities
+                lowest, best = loss, self._gain(model, found, tokens)
         return best
 
     def _new_model(self) -> RewardPredictor:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed((self.seed + _OTHER_WEIGHTS * (self.first is not None)) % 2**63)
+        with _seeded(self.seed + _OTHER_WEIGHTS * (self.first is not None)):
             model = RewardPredictor(*self.specs, len(self.reward_classes), self.model_options)
         if self.initial is not None:  # with the standardisation that belongs to them
             model.load_state_dict(self.initial)
         else:
             self._standardise(model.encoder)
         return model
+
+    def _new_memoryless(self) -> Memoryless:
+        with _seeded(self.seed + _MEMORYLESS_WEIGHTS):
+            found = Memoryless(*self.specs, len(self.reward_classes), self.model_options)
+        for model in found.models:
+            self._standardise(model.encoder)
+        return found
 
     def _standardise(self, encoder: StepEncoder) -> None:
         """Fit an encoder to the data, before it learns."""
@@ -450,34 +409,14 @@ class Fitting:
         standardise(encoder.observation_encoder, observations)
         standardise(encoder.action_encoder, actions)
 
-    def _new_memoryless(self) -> Memoryless:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed((self.seed + 104_729) % 2**63)
-            memoryless = Memoryless(*self.specs, len(self.reward_classes), self.model_options)
-        for model in memoryless.models:
-            self._standardise(model.encoder)
-        return memoryless
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Initial weights come from this seed, and global randomness stays as it is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed % 2**63)
+        yield
 
 
 def _highest_gain(curve: list[dict[str, Any]]) -> float:
-    gains = [entry.get("gain") for entry in curve]  # None where it diverged
-    return max((gain for gain in gains if isinstance(gain, float)), default=0.0)
-
-
-def _on_cpu(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in module.state_dict().items()}
-
-
-def _required(found: T | None) -> T:
-    if found is None:
-        raise ValueError("it names no weights")
-    return found
-
-
-def choose_device(name: str) -> torch.device:
-    """``"auto"``: CUDA, else MPS, else the CPU."""
-    if name != "auto":
-        return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    return max((entry["gain"] for entry in curve if entry["gain"] is not None), default=0.0)  # None: it diverged

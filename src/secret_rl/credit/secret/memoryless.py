@@ -1,6 +1,7 @@
 """A predictor of rewards from the present step alone, and the weights that its errors give to steps."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import cast
 
@@ -35,12 +36,6 @@ class MemorylessPredictor(nn.Module):
         self.hidden = nn.Linear(options.units, options.units)
         self.head = nn.Linear(options.units, classes)
 
-    @torch.no_grad()
-    def guess(self, frequencies: NDArray[np.float64]) -> None:
-        """Start as the best constant guess, to be never worse than that."""
-        self.head.weight.zero_()
-        self.head.bias.copy_(torch.from_numpy(np.log(frequencies)))
-
     def forward(self, rows: Rows, dropout: Dropout) -> Tensor:
         """(rows, class) logits."""
         x, _ = self.encoder(rows, dropout)
@@ -71,8 +66,8 @@ class Memoryless(nn.Module):
                 _, first, inverse = np.unique(tokens.ids[asked], return_index=True, return_inverse=True)
                 distinct = asked[first]
             parts = np.array_split(distinct, -(-len(distinct) // _ROWS_AT_A_TIME))
-            said = [model(tokens.rows(part, device), Dropout(None)).softmax(-1).cpu().numpy() for part in parts]
-            result[asked] += share[asked, None] * np.concatenate(said)[inverse]
+            found = [model(tokens.rows(part, device), Dropout(None)).softmax(-1).cpu().numpy() for part in parts]
+            result[asked] += share[asked, None] * np.concatenate(found)[inverse]
         return result
 
 
@@ -91,7 +86,9 @@ def fit_memoryless(
     fold_of = np.repeat(folds, tokens.lengths)
     counts = np.bincount(tokens.classes[fold_of >= 0], minlength=memoryless.models[0].head.out_features) + 0.5
     for number, model in enumerate(memoryless.to(device).models):
-        model.guess(counts / counts.sum())
+        with torch.no_grad():  # start as the best constant guess, to be never worse than that
+            model.head.weight.zero_()
+            model.head.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
         train, judged = np.flatnonzero((fold_of >= 0) & (fold_of != number)), np.flatnonzero(fold_of == number)
         _fit_one(model, tokens, train, judged, [seed, number], device, tick)
 
@@ -114,14 +111,14 @@ def _fit_one(
 ) -> None:
     rng = np.random.default_rng(seed)
     generator = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
-    judged, shares = _Sampler(*_distinct(tokens, held_out), tokens.classes, _JUDGED_STEPS).draw(rng)
+    judged, shares = _Sampler(tokens, held_out, _JUDGED_STEPS).draw(rng)
     optimiser = torch.optim.AdamW(model.parameters(), _LEARNING_RATE, weight_decay=_WEIGHT_DECAY)
-    sampler = _Sampler(*_distinct(tokens, train), tokens.classes, _BATCH)
+    sampler = _Sampler(tokens, train, _BATCH)
 
     def loss_of(steps: NDArray[np.int64], weights: NDArray[np.float32], dropout: Dropout) -> Tensor:
         wanted, shares = (torch.from_numpy(a).to(device) for a in (tokens.classes[steps].astype(np.int64), weights))
-        said = model(tokens.rows(steps, device), dropout)
-        return (shares * nn.functional.cross_entropy(said, wanted, reduction="none")).sum()
+        logits = model(tokens.rows(steps, device), dropout)
+        return (shares * nn.functional.cross_entropy(logits, wanted, reduction="none")).sum()
 
     @torch.no_grad()
     def validate() -> float:
@@ -131,7 +128,7 @@ def _fit_one(
         model.train()
         return total
 
-    best, kept, waited = validate(), _copy(model), 0
+    best, kept, waited = validate(), deepcopy(model.state_dict()), 0
     for update in range(1, _UPDATES + 1):
         loss = loss_of(*sampler.draw(rng), Dropout(generator))
         optimiser.zero_grad(set_to_none=True)
@@ -142,33 +139,29 @@ def _fit_one(
             tick(f"without memory: loss {now:.4f}", update, _UPDATES)
             waited = 0 if now < best * (1 - _BETTER) else waited + 1
             if now < best:
-                best, kept = now, _copy(model)
+                best, kept = now, deepcopy(model.state_dict())
             if waited >= _PATIENCE:
                 break
     model.load_state_dict(kept)
 
 
-def _distinct(tokens: Tokens, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Steps of which each stands for all that hold the same pair and class of reward, and for how many."""
-    if tokens.ids is None:
-        return steps, np.ones(len(steps), np.float32)
-    keys = tokens.ids[steps].astype(np.int64) * 2**15 + tokens.classes[steps]
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    return steps[first], counts.astype(np.float32)
-
-
 class _Sampler:
     """Batches of steps with weights that make each an unbiased estimate of the mean over all.
 
-    Half of a batch is drawn evenly from the classes, so that rare ones are seen. Few steps are taken all at once.
+    With a table, one step stands for all that hold the same pair and class. Half of a batch is drawn evenly from the
+    classes, so that rare ones are seen. Few steps are taken all at once.
     """
 
-    def __init__(
-        self, steps: NDArray[np.int64], counts: NDArray[np.float32], classes: NDArray[np.int16], size: int
-    ) -> None:
+    def __init__(self, tokens: Tokens, steps: NDArray[np.int64], size: int) -> None:
+        counts = np.ones(len(steps), np.float32)
+        if tokens.ids is not None:
+            keys = tokens.ids[steps].astype(np.int64) * 2**15 + tokens.classes[steps]
+            _, first, repeats = np.unique(keys, return_index=True, return_counts=True)
+            steps, counts = steps[first], repeats.astype(np.float32)
         self.steps, self.counts, self.size = steps, counts, size
+        classes = tokens.classes[steps]
         self.total = float(counts.sum(dtype=np.float64))
-        present = [np.flatnonzero(classes[steps] == c) for c in np.unique(classes[steps])]
+        present = [np.flatnonzero(classes == c) for c in np.unique(classes)]
         self.pools = [np.arange(len(steps)), *present]
         self.sums = [np.cumsum(counts[pool], dtype=np.float64) for pool in self.pools]
         self.sizes = [size // 2, *[size // 2 // len(present)] * len(present)]
@@ -187,10 +180,6 @@ class _Sampler:
         ]
         drawn = np.concatenate(parts)
         return self.steps[drawn], self.weights[drawn]
-
-
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 @dataclass(frozen=True)

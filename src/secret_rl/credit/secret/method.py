@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from secret_rl.credit.attributions import Attributions
 from secret_rl.credit.base import (
@@ -23,20 +23,22 @@ from secret_rl.credit.base import (
 )
 from secret_rl.credit.report import Confusion, FitReport
 from secret_rl.credit.reward_classes import RewardClasses
-from secret_rl.credit.secret.checkpoint import Checkpoint, fingerprint
-from secret_rl.credit.secret.fit import Estimate, Fitting, choose_device
+from secret_rl.credit.secret.checkpoint import Checkpoint
+from secret_rl.credit.secret.fit import Estimate, Fitting
 from secret_rl.credit.secret.memoryless import Memoryless
 from secret_rl.credit.secret.model import RewardPredictor
 from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
 from secret_rl.credit.secret.readout import AttentionInspector, Queries, attribute, source_queries, step_credit
 from secret_rl.credit.secret.tokens import Tokens, example_rows
 from secret_rl.credit.secret.training import evaluate
-from secret_rl.encoders import check_spec, with_levels
-from secret_rl.files import whole_number
+from secret_rl.encoders import with_levels
+from secret_rl.files import crc32_of
 from secret_rl.progress import progress_bar
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
+
+T = TypeVar("T")
 
 _QUERIES, _MEMORYLESS = "queries.", "memoryless."  # prefixes of the tensors that do not belong to the model
 _ADAPT_VALIDATIONS = 6
@@ -79,21 +81,24 @@ class Secret:
         evaluate_every: int = TrainingOptions.evaluate_every,
         patience: int = TrainingOptions.patience,
         attention_penalty: float = TrainingOptions.attention_penalty,
-        recolour: bool = TrainingOptions.recolour,
         compile: bool = TrainingOptions.compile,
     ) -> None:
         given = dict(locals())
         self.model_options = ModelOptions(**{f.name: given[f.name] for f in fields(ModelOptions)})
         self.training_options = TrainingOptions(**{f.name: given[f.name] for f in fields(TrainingOptions)})
         self.seed = seed
-        self.device = choose_device(device)
+        if device == "auto":
+            best = "mps" if torch.backends.mps.is_available() else "cpu"
+            device = "cuda" if torch.cuda.is_available() else best
+        self.device = torch.device(device)
         self.model: RewardPredictor | None = None
         self.memoryless: Memoryless | None = None
         """Predicts rewards from the present step alone."""
         self.report: FitReport | None = None
         self.queries: Queries | None = None
         """What rewards of the source attend to; None if none of the positive ones is predicted."""
-        self._specs: Specs | None = None
+        self.specs: Specs | None = None
+        """The spaces of observations and actions it was fitted on, as JSON values."""
         self._checkpoint: Checkpoint | None = None
 
     @property
@@ -133,27 +138,35 @@ class Secret:
             data = data.with_rewards(reward)
         if weights is not None:
             weights = _checked_weights(weights, data.steps)
-        specs = _encoded_specs(data)
-        options = self.model_options, self.training_options
-        mark = {} if checkpoint is None else fingerprint(data, *options, self.seed, weights)
-        kept = Checkpoint(None if checkpoint is None else Path(checkpoint), mark)
+        kept = Checkpoint(None, {})
+        if checkpoint is not None:
+            mark = {
+                "episodes": len(data),
+                "steps": data.steps,
+                "content": data.fingerprint,
+                "model": asdict(self.model_options),
+                "training": asdict(self.training_options),
+                "seed": self.seed,
+                "weights": None if weights is None else crc32_of(weights),
+            }
+            kept = Checkpoint(Path(checkpoint), mark)
         with closing(kept), progress_bar(progress, "updates") as tick, _tf32(self.device):
-            fitting = Fitting(data, specs, *options, self.seed, self.device, kept, tick, weights)
-            self._take(fitting.run(), specs)
+            self._take(self._fitting(data, _encoded_specs(data), kept, tick, weights=weights))
         self._checkpoint = kept
         return self.store_reward_queries(data)
 
     def estimate(self, data: "Trajectories") -> Estimate:
         """What ``fit`` will take, from a few updates on the longest trajectories."""
-        options = self.model_options, self.training_options
-        return Fitting(
-            data, _encoded_specs(data), *options, self.seed, self.device, Checkpoint(None, {}), lambda *_: None
-        ).estimate()
+        return self._fitting(data, _encoded_specs(data)).estimate()
 
-    def _take(self, fitted: tuple[RewardPredictor, Memoryless, FitReport], specs: Specs) -> None:
-        """Keep the result of a fit."""
-        model, memoryless, self.report = fitted
-        self.model, self.memoryless, self._specs = model.to(self.device).eval(), memoryless.to(self.device), specs
+    def _fitting(self, data: "Trajectories", specs: Specs, *checkpoint_and_tick: Any, **start: Any) -> Fitting:
+        options = self.model_options, self.training_options, self.seed, self.device
+        return Fitting(data, specs, *options, *checkpoint_and_tick, **start)
+
+    def _take(self, fitting: Fitting) -> None:
+        """Run a fit and keep its result."""
+        model, memoryless, self.report = fitting.run()
+        self.model, self.memoryless, self.specs = model.to(self.device).eval(), memoryless.to(self.device), fitting.specs
 
     def adapted(
         self,
@@ -162,7 +175,6 @@ class Secret:
         steps: int,
         learning_rate: float | None,
         batch_size: int,
-        recolour: bool | None,
         seed: int | None,
         progress: bool | None,
     ) -> "Secret":
@@ -175,7 +187,6 @@ class Secret:
             learning_rate=before.learning_rate if learning_rate is None else learning_rate,
             warmup=steps // 10,
             evaluate_every=max(1, steps // _ADAPT_VALIDATIONS),
-            recolour=before.recolour if recolour is None else recolour,
         )
         adapted = Secret(
             seed=self.seed if seed is None else seed,
@@ -183,12 +194,9 @@ class Secret:
             **asdict(self.model_options),
             **asdict(options),
         )
+        start = {"initial": model.state_dict(), "classes": self.reward_classes}
         with progress_bar(progress, "updates") as tick:
-            fitting = Fitting(
-                data, self.specs, self.model_options, options, adapted.seed, adapted.device, Checkpoint(None, {}), tick,
-                initial=model.state_dict(), classes=self.reward_classes,
-            )  # fmt: skip
-            adapted._take(fitting.run(), self.specs)
+            adapted._take(adapted._fitting(data, self.specs, Checkpoint(None, {}), tick, **start))
         return adapted.store_reward_queries(data)
 
     def store_reward_queries(self, data: "Trajectories") -> Self:
@@ -200,9 +208,7 @@ class Secret:
     @property
     def reward_classes(self) -> RewardClasses:
         """The classes of reward that it predicts."""
-        if self.report is None:
-            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
-        return self.report.classes
+        return _fitted(self.report).classes
 
     def step_credit(self, observations: Any, actions: Any, next_observations: Any = None) -> NDArray[np.float64]:
         """(steps,) what share of a reward of the source each (observation, action) pair would earn, from 0 to 1.
@@ -212,23 +218,24 @@ class Secret:
         """
         if self.model_options.transitions and next_observations is None:
             raise ValueError("the model reads transitions: give next_observations, too")
-        return step_credit(*self._scorer(), observations, actions, next_observations, self.device)
+        return step_credit(
+            _fitted(self.model), self._queries(), observations, actions, next_observations, self.device
+        )  # fmt: skip
 
     def check_spaces(self, observation_space: Any, action_space: Any) -> None:
         """An error where steps of these spaces cannot be scored: it was fitted on others, or lacks reward queries."""
-        self._scorer()
-        check_specs(self.specs, specs_of(observation_space, action_space))
+        self._queries()
+        check_specs(_fitted(self.specs), specs_of(observation_space, action_space))
 
-    def _scorer(self) -> tuple[RewardPredictor, Queries]:
-        """The model, and what rewards of the source attend to."""
-        if self.model is None:
-            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
-        if self.queries is None:
+    def _queries(self) -> Queries:
+        """What rewards of the source attend to."""
+        if _fitted(self.model) and self.queries is None:
             raise NotFittedError(
                 "the model has predicted no positive reward correctly, so what rewards attend to is not known: call "
                 "store_reward_queries(trajectories) with some that hold positive rewards"
             )
-        return self.model, self.queries
+        assert self.queries is not None
+        return self.queries
 
     def attribute(
         self,
@@ -255,10 +262,9 @@ class Secret:
             progress: Show a progress bar; by default if the terminal is interactive.
         """
         model = self.fitted_for(data)
-        assert self.memoryless is not None
         with progress_bar(progress, "rewards") as tick:
             return attribute(
-                model, self.memoryless, self.reward_classes, data, self.device,
+                model, _fitted(self.memoryless), self.reward_classes, data, self.device,
                 rewards=rewards, tolerance=tolerance, tick=tick, decided=decided, readout=readout,
             )  # fmt: skip
 
@@ -273,22 +279,21 @@ class Secret:
 
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file: weights, and everything else as JSON in its header."""
-        if self.model is None or self.report is None or self._specs is None:
-            raise NotFittedError("there is nothing to save yet: call fit first")
+        observation_space, action_space = _fitted(self.specs)
         about = {
-            "observation_space": self._specs[0],
-            "action_space": self._specs[1],
+            "observation_space": observation_space,
+            "action_space": action_space,
             "model": asdict(self.model_options),
             "training": asdict(self.training_options),
             "seed": self.seed,
-            "report": self.report.to_json(),
+            "report": _fitted(self.report).to_json(),
         }
-        tensors = dict(self.model.state_dict())
-        assert self.memoryless is not None
-        tensors |= {f"{_MEMORYLESS}{name}": value for name, value in self.memoryless.state_dict().items()}
-        if self.queries is not None:
-            tensors |= {f"{_QUERIES}{name}": value for name, value in self.queries._asdict().items()}
-        arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
+        parts = {
+            "": _fitted(self.model).state_dict(),
+            _MEMORYLESS: _fitted(self.memoryless).state_dict(),
+            _QUERIES: {} if self.queries is None else self.queries._asdict(),
+        }
+        arrays = {f"{prefix}{n}": v.detach().cpu().numpy() for prefix, part in parts.items() for n, v in part.items()}
         write_model(path, self.name, about, arrays)
         if self._checkpoint is not None:  # now that the result is safe
             self._checkpoint.discard()
@@ -298,45 +303,37 @@ class Secret:
     def load(cls, path: str | Path, *, device: str = "auto") -> Self:
         """Read a model; nothing in the file is run."""
 
-        def build(about: dict[str, Any], arrays: dict[str, Any]) -> Any:
-            options = {**about["model"], **about["training"]}
-            options = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
-            secret = cls(seed=whole_number(about["seed"], -(2**63), 2**64), device=device, **options)
-            secret._specs = (about["observation_space"], about["action_space"])
+        def build(about: dict[str, Any], arrays: dict[str, Any]) -> Self:
+            options = {**about["model"], **about["training"], "filters": tuple(about["model"]["filters"])}
+            secret = cls(seed=about["seed"], device=device, **options)
+            secret.specs = (about["observation_space"], about["action_space"])
             secret.report = FitReport.from_json(about["report"])
-            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-            queries, memoryless_tensors = (_popped(tensors, prefix) for prefix in (_QUERIES, _MEMORYLESS))
+            tensors = {name: torch.from_numpy(array).to(secret.device) for name, array in arrays.items()}
+            queries, of_memoryless = (_popped(tensors, prefix) for prefix in (_QUERIES, _MEMORYLESS))
             shape = *secret.specs, len(secret.reward_classes), secret.model_options
             with torch.device("meta"):  # takes no memory, whatever sizes a file claims
-                for spec in secret.specs:
-                    check_spec(spec)
-                model, memoryless = RewardPredictor(*shape), Memoryless(*shape)
-            _load(model, tensors)
-            _load(memoryless, memoryless_tensors)
-            secret.model, secret.memoryless = model.to(secret.device).eval(), memoryless.to(secret.device)
-            if queries:
-                secret.queries = Queries(**{name: value.to(secret.device) for name, value in queries.items()})
-                secret.queries.check(secret.model_options.units)
+                secret.model, secret.memoryless = RewardPredictor(*shape).eval(), Memoryless(*shape)
+            secret.model.load_state_dict(tensors, assign=True)
+            secret.memoryless.load_state_dict(of_memoryless, assign=True)
+            secret.queries = Queries(**queries) if queries else None
             return secret
 
-        loaded: Self = read_model(path, cls.name, build)
-        return loaded
-
-    @property
-    def specs(self) -> Specs:
-        """The spaces of observations and actions it was fitted on, as JSON values."""
-        if self._specs is None:
-            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
-        return self._specs
+        return read_model(path, cls.name, build)
 
     def fitted_for(self, data: "Trajectories") -> RewardPredictor:
         """The model, if it is fitted and reads such trajectories; else an error."""
-        if self.model is None:
-            raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
-        check_specs(self.specs, specs_of(data.observation_space, data.action_space))
+        model = _fitted(self.model)
+        check_specs(_fitted(self.specs), specs_of(data.observation_space, data.action_space))
         if not len(data):
             raise ValueError("no trajectories were given")
-        return self.model
+        return model
+
+
+def _fitted(part: T | None) -> T:
+    """What a fit brings; an error before it."""
+    if part is None:
+        raise NotFittedError("the model is not fitted yet: call fit, or Secret.load")
+    return part
 
 
 def _encoded_specs(data: "Trajectories") -> Specs:
@@ -348,17 +345,6 @@ def _encoded_specs(data: "Trajectories") -> Specs:
 def _popped(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names begin with a prefix, taken out."""
     return {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
-
-
-def _load(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Give a model its weights; ValueError unless they are what it needs."""
-    expected = {name: (tuple(value.shape), value.dtype) for name, value in model.state_dict().items()}
-    found = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
-    wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-    if wrong:
-        name = wrong[0]
-        raise ValueError(f"it does not describe its own weights: {name} is {found.get(name)}, not {expected.get(name)}")
-    model.load_state_dict(tensors, assign=True)
 
 
 def _checked_weights(weights: NDArray[Any], steps: int) -> NDArray[np.float32]:

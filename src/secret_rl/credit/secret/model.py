@@ -22,17 +22,15 @@ _ALL_ATTENTION = 1 - 1e-4
 _NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # each distance below 32 has a bias of its own; 48 are shared by the rest
 VALUE_GAIN = 5.0  # the value projection starts out so much larger
 _BIAS_SCALE = 8.0  # an optimiser moves each number by about the same: a bias has further to go
+_NAME_SCALE = 0.05  # of new embeddings of names: only those that matter leave what the encoder says
 
 
 class Prediction(NamedTuple):
     """What the model says of each step."""
 
-    logits: Tensor
-    """(batch, query, class)"""
-    weights: Tensor
-    """(batch, query, 1 + key) attention to the sink and to each step; rows sum to 1."""
-    scores: Tensor
-    """(batch, query, 1 + key) what the weights are the softmax of; minus infinity where a row may not look."""
+    logits: Tensor  # (batch, query, class)
+    weights: Tensor  # (batch, query, 1 + key) attention to the sink and to each step; rows sum to 1
+    scores: Tensor  # (batch, query, 1 + key) what weights are the softmax of; -inf where a row may not look
 
     @property
     def attention(self) -> Tensor:
@@ -61,9 +59,9 @@ class StepEncoder(nn.Module):
 
 
 class RewardPredictor(nn.Module):
-    """Predicts the class of each reward from the steps up to it."""
+    """Predicts the class of each reward from the steps up to it; with ``names``, each has an embedding of its own."""
 
-    def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions) -> None:
+    def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions, names: int = 0) -> None:
         super().__init__()
         self.options = options
         units = options.units
@@ -84,14 +82,13 @@ class RewardPredictor(nn.Module):
         self.sink_key = nn.Parameter(torch.zeros(units))
         self.sink_value = nn.Parameter(torch.zeros(units))
         self.distance_bias = nn.Parameter(torch.zeros(_DISTANCES))
-
-    def embed(self, rows: Rows, dropout: "Dropout") -> tuple[Tensor, Tensor]:
-        """(tokens, units) of each step, and of what it observes."""
-        return cast(tuple[Tensor, Tensor], self.encoder(rows, dropout))
+        self.names = nn.Embedding(names, units) if names else None
+        if self.names is not None:
+            nn.init.normal_(self.names.weight, std=_NAME_SCALE)
 
     def encode(self, rows: Rows, dropout: "Dropout") -> Tensor:
         """Tokens to (tokens, units): the embedding of each, before positions; twice as many units for transitions."""
-        x, seen = self.embed(rows, dropout)
+        x, seen = self.encoder(rows, dropout, None if self.names is None else self.names(rows.names))
         x = self.norm(x)  # or scores are so far apart that attention starts out stuck to a few tokens
         return torch.cat([x, seen], 1) if self.options.transitions else x
 
@@ -108,12 +105,13 @@ class RewardPredictor(nn.Module):
 
     def steps(self, tokens: Tensor, index: Tensor, past: Tensor | None = None) -> tuple[Tensor, ...]:
         """Tokens in their places: x, query, key and value, each (batch, time, units); the latter two of ``past``."""
-        query_weight, key_value_weight = self.projections.weight.split([self.options.units, 2 * self.options.units])
-        x = _rows(tokens[:, : self.options.units], index)
+        units = self.options.units
+        query_weight, key_value_weight = self.projections.weight.split([units, 2 * units])
+        x = _rows(tokens[:, :units], index)
         if self.options.transitions:
             y = self.transitions(tokens, index if past is None else past)
         else:
-            y = x if past is None else _rows(tokens[:, : self.options.units], past)
+            y = x if past is None else _rows(tokens[:, :units], past)
         query = nn.functional.linear(x, query_weight)
         return x, query, *nn.functional.linear(y, key_value_weight).chunk(2, -1)
 
@@ -137,9 +135,8 @@ class RewardPredictor(nn.Module):
         dropout = dropout or Dropout(None)
         x, query, key, value = self.steps(tokens, index, past)
         scores = self.score(query, key, torch.arange(index.shape[1], device=index.device))
-        weights = dropout.hide(scores, self.options.dropout_steps).softmax(-1)
-        mixed = self.mix(weights, value)
-        return Prediction(self.classify(x, mixed, dropout), weights, scores)
+        weights = dropout.hide(scores, self.options.dropout_steps).softmax(-1)  # (batch, query, 1 + key)
+        return Prediction(self.classify(x, self.mix(weights, value), dropout), weights, scores)
 
     def predict_rows(self, tokens: Tensor, index: Tensor, times: Tensor) -> tuple[Prediction, Tensor, Tensor]:
         """Predict only the steps ``times`` (batch, rows): the cost and memory of rows, not of all pairs of steps.
@@ -147,15 +144,14 @@ class RewardPredictor(nn.Module):
         ``tokens`` are encoded and prepared. Also gives the rows' x and the values of all steps, for ``leave_one_out``.
         """
         units = self.options.units
-        query_weight, rest_weight = self.projections.weight.split([units, 2 * units])
-        own = index.gather(1, times)
-        row_x = _rows(tokens[:, :units], own)
+        query_weight, key_value_weight = self.projections.weight.split([units, 2 * units])
+        row_x = _rows(tokens[:, :units], index.gather(1, times))  # (batch, rows, units)
         row_query = nn.functional.linear(row_x, query_weight)
         if self.options.transitions:
-            key_value = nn.functional.linear(self.transitions(tokens, index), rest_weight)
+            key_value = nn.functional.linear(self.transitions(tokens, index), key_value_weight)
         else:
             key_value = _rows(tokens[:, 2 * units :], index)
-        key, value = key_value.chunk(2, -1)
+        key, value = key_value.chunk(2, -1)  # (batch, time, units)
         scores = self.score(row_query, key, times)
         weights = scores.softmax(-1)
         return Prediction(self.classify(row_x, self.mix(weights, value), Dropout(None)), weights, scores), row_x, value
@@ -176,12 +172,12 @@ class RewardPredictor(nn.Module):
             share > _ALL_ATTENTION, self.sink_value.expand_as(value),
             (mixed - share * value) / (1 - share).clamp(min=1 - _ALL_ATTENTION),
         )  # fmt: skip
-        said = [
-            self.classify(row_x[:, None].expand_as(value), gathered, Dropout(None)).log_softmax(-1)
-            for gathered in (mixed[:, :1].expand_as(value), others)
-        ]
         chosen = classes[:, None, None].expand(*value.shape[:2], 1)
-        return (said[0].gather(-1, chosen) - said[1].gather(-1, chosen))[..., 0]
+        whole, without = (
+            self.classify(row_x[:, None].expand_as(value), gathered, Dropout(None)).log_softmax(-1).gather(-1, chosen)
+            for gathered in (mixed[:, :1].expand_as(value), others)
+        )
+        return (whole - without)[..., 0]
 
     def score(self, query: Tensor, key: Tensor, times: Tensor) -> Tensor:
         """Attention scores of the rows at ``times`` ((query,) or (batch, query)) for the sink and for earlier steps.
@@ -212,8 +208,7 @@ class RewardPredictor(nn.Module):
 
 
 class PooledPredictor(RewardPredictor):
-    """Sees the mean and the maximum over all earlier steps, the first step, the one before, and how often the same step
-    came before; it has no attention.
+    """Sees the mean and maximum over all earlier steps, the first one, the one before, and how often its own came before.
 
     Attention may stay on a plateau that a pooled past does not have. Where neither gains anything, the past most likely
     decides nothing; where only the pooled one does, attention has not learned yet.
@@ -236,25 +231,9 @@ class PooledPredictor(RewardPredictor):
         count = torch.arange(seen.shape[1], device=seen.device).clamp(min=1)[:, None]
         # of a transition, the first step itself would show what is observed after it
         first = torch.cat([before[:, :1], seen[:, :1].expand(-1, seen.shape[1] - 1, -1)], 1)
-        pooled = [before.cumsum(1) / count, before.cummax(1).values, first, before, often]
+        pooled = torch.cat([before.cumsum(1) / count, before.cummax(1).values, first, before, often], -1)
         nothing = torch.zeros(*index.shape, 1, device=x.device)
-        return Prediction(self.classify(x, self.pooling(torch.cat(pooled, -1)), dropout), nothing, nothing)
-
-
-def _rows(table: Tensor, index: Tensor) -> Tensor:
-    """Rows of a table: (rows, units), (...) -> (..., units)."""
-    return nn.functional.embedding(index, table)  # its gradient adds rows up in the same order each time, on GPUs, too
-
-
-def over_steps(scores: Tensor) -> Tensor:
-    """Attention over the steps alone, scores (..., 1 + key) -> (..., key): the softmax without the sink.
-
-    A row with no earlier step, that of the first step, puts everything on itself.
-    """
-    steps = scores[..., 1:]
-    nothing = (steps == -math.inf).all(-1, keepdim=True)
-    itself = torch.arange(steps.shape[-1], device=steps.device) == 0
-    return torch.where(nothing & ~itself, -math.inf, torch.where(nothing, 0.0, steps)).softmax(-1)
+        return Prediction(self.classify(x, self.pooling(pooled), dropout), nothing, nothing)
 
 
 class Dropout:
@@ -275,26 +254,35 @@ class Dropout:
         return x * (kept / share)
 
     def hide(self, scores: Tensor, rate: float) -> Tensor:
-        """Scores (batch, query, 1 + key), each but the sink's minus infinity with probability ``rate``.
-
-        Only in the share ``hiding`` of the batch.
-        """
+        """Scores (batch, query, 1 + key), in the share ``hiding`` of the batch each but the sink's -inf at ``rate``."""
         if self.generator is None or rate == 0:
             return scores
         kept, _ = self._kept(scores[..., 1:], rate)
         spared = torch.rand(len(scores), 1, 1, generator=self.generator, device=scores.device) >= self.hiding
-        kept = kept | spared
-        return torch.cat([scores[..., :1], scores[..., 1:].masked_fill(~kept, -math.inf)], -1)
+        return torch.cat([scores[..., :1], scores[..., 1:].masked_fill(~(kept | spared), -math.inf)], -1)
 
     def _kept(self, x: Tensor, rate: float) -> tuple[Tensor, float]:
         """Which entries are kept, and the share of them that is."""
         threshold = min(round(rate * 256), 255)
-        words = (x.numel() + 7) // 8
-        random = torch.empty(words, dtype=torch.int64, device=x.device).random_(
-            -(2**63), None, generator=self.generator
-        )
-        kept = random.view(torch.uint8)[: x.numel()].view(x.shape) >= threshold
-        return kept, (256 - threshold) / 256
+        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
+        random = words.random_(-(2**63), None, generator=self.generator).view(torch.uint8)
+        return random[: x.numel()].view(x.shape) >= threshold, (256 - threshold) / 256
+
+
+def _rows(table: Tensor, index: Tensor) -> Tensor:
+    """Rows of a table: (rows, units), (...) -> (..., units)."""
+    return nn.functional.embedding(index, table)  # its gradient adds rows up in the same order each time, on GPUs, too
+
+
+def over_steps(scores: Tensor) -> Tensor:
+    """Attention over the steps alone, scores (..., 1 + key) -> (..., key): the softmax without the sink.
+
+    A row with no earlier step, that of the first step, puts everything on itself.
+    """
+    steps = scores[..., 1:]
+    nothing = (steps == -math.inf).all(-1, keepdim=True)
+    itself = torch.arange(steps.shape[-1], device=steps.device) == 0
+    return torch.where(nothing & ~itself, -math.inf, torch.where(nothing, 0.0, steps)).softmax(-1)
 
 
 def weighted_loss(

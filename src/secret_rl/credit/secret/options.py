@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 PAPER_WEIGHTS = (0.499, 0.02, 0.499)  # appendix A: of negative rewards, zeros and positive ones in the loss
 WEIGHTS = ("residual", "paper")
-_MOST_LAYERS = 16  # convolutions
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class ModelOptions:
     def __post_init__(self) -> None:
         if self.units < 2 or self.units % 2:
             raise ValueError(f"units must be an even number of at least 2, got {self.units}")
-        if not 1 <= len(self.filters) <= _MOST_LAYERS or min(self.filters) < 1:
-            raise ValueError(f"filters must hold 1 to {_MOST_LAYERS} positive numbers, got {self.filters[:20]}")
+        if not self.filters or min(self.filters) < 1:
+            raise ValueError(f"filters must hold positive numbers, at least one, got {self.filters}")
         for name in ("dropout_dense", "dropout_block", "dropout_steps"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
@@ -62,9 +61,6 @@ class TrainingOptions:
     """Validations without progress after which learning has come to rest."""
     attention_penalty: float = 0.1
     """Added to the loss for attention to steps instead of the sink, once predictions work: it sharpens credit."""
-    recolour: bool = False
-    """Red, green and blue of pictures trade places at random in each update: for tasks in which things of one colour
-    belong together, whichever it is. It takes more updates to learn all colours than those that occur."""
     compile: bool = False
     """Let PyTorch fuse the small kernels of an update on a GPU: about twice as fast, after compiling for a while."""
 

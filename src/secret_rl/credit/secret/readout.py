@@ -1,7 +1,6 @@
 """Credit read out of a fitted model: of rewards, of single steps as they happen, and of any step for inspection."""
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -59,19 +58,15 @@ def attribute(
     table = _encode_table(model, tokens, device)
     wanted[tokens.offsets[:-1]] = False  # a first step has no past
     if not decided:
-        said = classes.right(memoryless.probabilities(tokens, np.full(len(tokens), -1), device))
-        wanted &= said[np.arange(len(said)), tokens.classes] < _DECIDED
+        present = classes.right(memoryless.probabilities(tokens, np.full(len(tokens), -1), device))
+        wanted &= present[np.arange(len(present)), tokens.classes] < _DECIDED
     steps = np.flatnonzero(wanted)
     episodes = np.searchsorted(tokens.offsets, steps, side="right") - 1
-    parts: list[tuple[Any, ...]] = []
-    for first, last in _blocks(episodes, tokens.lengths):
-        part = slice(first, last)
+    parts: list[tuple[Any, ...]] = [tuple(np.zeros(0, dtype) for dtype in [np.int64] * 4 + [np.float32] * 2)]
+    for part in _blocks(episodes, tokens.lengths):
         parts.append(_rows(model, tokens, table, steps[part], episodes[part], tolerance, readout, device))
-        tick("", last, len(steps))
-    joined = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else _nothing()
-    episode, step, predicted_at, sizes, evidence, weights = joined
-    if not np.isfinite(weights).all():
-        raise ValueError("the model's attention is not finite: its weights are damaged or too large; fit it again")
+        tick("", int(part[-1]) + 1, len(steps))
+    episode, step, predicted_at, sizes, evidence, weights = map(np.concatenate, zip(*parts, strict=True))
     return Attributions(
         episode=episode,
         step=step,
@@ -85,21 +80,17 @@ def attribute(
     )
 
 
-def _blocks(episodes: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Runs of rewards, whole episodes each, whose episodes fit in memory together."""
-    first = 0
-    while first < len(episodes):
-        longest, count, last = 0, 0, first
-        previous = -1
-        while last < len(episodes):
-            if episodes[last] != previous:
-                grown = max(longest, int(lengths[episodes[last]]))
-                if count and grown * (count + 1) > _STEPS_AT_A_TIME:
-                    break
-                longest, count, previous = grown, count + 1, int(episodes[last])
-            last += 1
-        yield first, last
-        first = last
+def _blocks(episodes: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Numbers of rewards, all those of an episode together, whose padded episodes fit in memory together."""
+    cuts, first, longest = [], 0, 0
+    distinct = np.unique(episodes)
+    for i, episode in enumerate(distinct.tolist()):
+        longest = max(longest, int(lengths[episode]))
+        if i > first and longest * (i - first + 1) > _STEPS_AT_A_TIME:
+            cuts.append(episode)
+            first, longest = i, int(lengths[episode])
+    blocks = np.split(np.arange(len(episodes)), np.searchsorted(episodes, cuts))
+    return blocks if len(episodes) else []
 
 
 def _encode_table(model: RewardPredictor, tokens: Tokens, device: torch.device) -> Tensor | None:
@@ -107,7 +98,11 @@ def _encode_table(model: RewardPredictor, tokens: Tokens, device: torch.device) 
     if tokens.ids is None:
         return None
     parts = [slice(first, first + _STEPS_AT_A_TIME) for first in range(0, len(tokens.first), _STEPS_AT_A_TIME)]
-    return torch.cat([model.prepare(model.encode(tokens.table(device, part), Dropout(None))) for part in parts])
+    return torch.cat([_encoded(model, tokens.table(device, part)) for part in parts])
+
+
+def _encoded(model: RewardPredictor, rows: Rows) -> Tensor:
+    return model.prepare(model.encode(rows, Dropout(None)))
 
 
 def _rows(
@@ -126,72 +121,53 @@ def _rows(
     steps = wanted - tokens.offsets[episodes]
     # (episode, slot) layout of the rewards, and around each the steps at which a prediction counts
     slot = np.arange(len(wanted)) - np.searchsorted(local, local)
-    slots = int(slot.max()) + 1
     shifts = np.array(sorted(range(-tolerance, tolerance + 1), key=lambda d: (abs(d), d)))  # nearest first
-    times = np.zeros((len(distinct), slots, len(shifts)), np.int64)
+    times = np.zeros((len(distinct), int(slot.max()) + 1, len(shifts)), np.int64)
     times[local, slot] = np.clip(steps[:, None] + shifts, 0, lengths[local][:, None] - 1)
-    index, encoded = _index(model, tokens, table, distinct, device)
-    asked = torch.from_numpy(times.reshape(len(distinct), -1)).to(device)
-    prediction, row_x, value = model.predict_rows(encoded, index, asked)
+    if table is None or tokens.ids is None:
+        batch = tokens.batch(distinct, device)
+        index, encoded = batch.index, _encoded(model, batch.rows)
+    else:
+        padded = np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
+        ids = tokens.ids[tokens.offsets[distinct][:, None] + padded]
+        index, encoded = torch.from_numpy(ids.astype(np.int64)).to(device), table
+    rows = torch.from_numpy(times.reshape(len(distinct), -1)).to(device)
+    prediction, row_x, value = model.predict_rows(encoded, index, rows)
     predicted = prediction.logits.argmax(-1).cpu().numpy().reshape(times.shape)
     correct = predicted[local, slot] == tokens.classes[wanted][:, None]  # (rewards, shifts)
     hits = np.flatnonzero(correct.any(1))
     shift = correct[hits].argmax(1)
     at = times[local[hits], slot[hits], shift]
     where = torch.from_numpy(local[hits]).to(device), torch.from_numpy(slot[hits] * len(shifts) + shift).to(device)
-    classes = torch.from_numpy(tokens.classes[wanted[hits]].astype(np.int64)).to(device)[:, None]
-    row_x, scores = row_x[where], prediction.scores[where]
+    classes = torch.from_numpy(tokens.classes[wanted[hits]].astype(np.int64)).to(device)
+    row_x, attention = row_x[where], over_steps(prediction.scores[where])
     with_past, alone = (
-        logits.log_softmax(-1).gather(1, classes)[:, 0]
+        logits.log_softmax(-1).gather(1, classes[:, None])[:, 0]
         for logits in (prediction.logits[where], model.predict_alone(row_x))
     )
-    rows = over_steps(scores)
+    credit = attention
     if readout != "attention":
-        rows = _other_readout(model, readout, row_x, prediction.weights[where], value, where[0], classes[:, 0], rows)
+        credit = _other_readout(model, readout, row_x, prediction.weights[where], value, where[0], classes)
+        credit = credit * (attention > 0)
+        total = credit.sum(1, keepdim=True)  # a row for which it is 0 everywhere keeps its attention
+        credit = torch.where(total > 0, credit / total.clamp(min=1e-30), attention)
     sizes = at + 1
-    weights = rows.cpu().numpy()[np.arange(rows.shape[1]) < sizes[:, None]]
+    weights = credit.cpu().numpy()[np.arange(credit.shape[1]) < sizes[:, None]]
     return episodes[hits], steps[hits], at, sizes, (with_past - alone).cpu().numpy(), weights
 
 
 def _other_readout(
-    model: RewardPredictor,
-    readout: str,
-    row_x: Tensor,
-    weights: Tensor,
-    value: Tensor,
-    episode: Tensor,
-    classes: Tensor,
-    attention: Tensor,
+    model: RewardPredictor, readout: str, row_x: Tensor, weights: Tensor, value: Tensor, episode: Tensor, classes: Tensor
 ) -> Tensor:
-    """(rows, key) credit that is not attention alone; a row for which it is 0 everywhere keeps its attention."""
+    """(rows, key) credit that is not attention alone."""
     if readout == "attention x value":
-        credit = weights[:, 1:] * value.norm(dim=-1)[episode]
-    else:
-        size = max(1, _NUMBERS_AT_A_TIME // (value.shape[1] * value.shape[2]))
-        parts = [
-            model.leave_one_out(row_x[part], weights[part], value[episode[part]], classes[part])
-            for part in torch.arange(len(row_x), device=row_x.device).split(size)
-        ]
-        credit = torch.cat([*parts, attention[:0]]).clamp(min=0)
-    credit = credit * (attention > 0)
-    total = credit.sum(1, keepdim=True)
-    return torch.where(total > 0, credit / total.clamp(min=1e-30), attention)
-
-
-def _index(
-    model: RewardPredictor, tokens: Tokens, table: Tensor | None, episodes: NDArray[np.int64], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    if table is None or tokens.ids is None:
-        batch = tokens.batch(episodes, device)
-        return batch.index, model.prepare(model.encode(batch.rows, Dropout(None)))
-    lengths = tokens.lengths[episodes]
-    times = np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
-    ids = tokens.ids[tokens.offsets[episodes][:, None] + times]
-    return torch.from_numpy(ids.astype(np.int64)).to(device), table
-
-
-def _nothing() -> list[NDArray[Any]]:
-    return [*(np.zeros(0, np.int64) for _ in range(4)), np.zeros(0, np.float32), np.zeros(0, np.float32)]
+        return weights[:, 1:] * value.norm(dim=-1)[episode]
+    size = max(1, _NUMBERS_AT_A_TIME // (value.shape[1] * value.shape[2]))
+    parts = [
+        model.leave_one_out(row_x[part], weights[part], value[episode[part]], classes[part])
+        for part in torch.arange(len(row_x), device=row_x.device).split(size)
+    ]
+    return torch.cat([*parts, weights[:0, 1:]]).clamp(min=0)
 
 
 class Queries(NamedTuple):
@@ -209,13 +185,6 @@ class Queries(NamedTuple):
     biases: Tensor
     """(queries,) what its place adds to the score of a step, less the log-normaliser."""
 
-    def check(self, units: int) -> None:
-        """An error where they do not fit a model of so many units."""
-        shapes = tuple(self.vectors.shape), tuple(self.biases.shape)
-        floats = self.vectors.dtype == self.biases.dtype == torch.float32
-        if not (floats and len(self.biases.shape) == 1 and len(self.biases) and shapes[0] == (*shapes[1], units)):
-            raise ValueError(f"queries of shapes {shapes} do not fit {units} units")
-
 
 @torch.no_grad()
 def source_queries(
@@ -228,11 +197,11 @@ def source_queries(
     order = np.random.default_rng(seed).permutation(rewarded)
     episodes = np.searchsorted(tokens.offsets, order, side="right") - 1
     at_a_time = max(1, _STEPS_AT_A_TIME // int(tokens.lengths.max()))
-    found: list[Queries] = []
+    found: list[tuple[Tensor, Tensor]] = []
     for first in range(0, len(order), at_a_time):
         part = slice(first, first + at_a_time)
         found.append(_queries_of(model, tokens, episodes[part], order[part] - tokens.offsets[episodes[part]], device))
-        if sum(len(queries.biases) for queries in found) >= _QUERIES:
+        if sum(len(biases) for _, biases in found) >= _QUERIES:
             break
     joined = [torch.cat(column)[:_QUERIES] for column in zip(*found, strict=True)]
     return Queries(*joined) if joined and len(joined[0]) else None
@@ -244,21 +213,19 @@ def _queries_of(
     episodes: NDArray[np.int64],
     steps: NDArray[np.int64],
     device: torch.device,
-) -> Queries:
-    """Of the rewards at these steps (one per episode given), those predicted correctly."""
+) -> tuple[Tensor, Tensor]:
+    """Vectors and biases of the rewards at these steps (one per episode given) that are predicted correctly."""
     batch = tokens.batch(episodes, device)
-    encoded = model.prepare(model.encode(batch.rows, Dropout(None)))
     times = torch.from_numpy(steps).to(device)[:, None]
-    prediction, row_x, _ = model.predict_rows(encoded, batch.index, times)
+    prediction, row_x, _ = model.predict_rows(_encoded(model, batch.rows), batch.index, times)
     wanted = batch.classes.gather(1, times)[:, 0]
-    # a first step has no past
-    kept = (prediction.logits[:, 0].argmax(-1) == wanted) & (times[:, 0] > 0)
+    kept = (prediction.logits[:, 0].argmax(-1) == wanted) & (times[:, 0] > 0)  # a first step has no past
     query_weight = model.projections.weight[: model.options.units]
     vectors = nn.functional.linear(row_x[:, 0], query_weight)[kept]
     attention = prediction.attention[kept, 0]  # (queries, time)
     distance = times[kept] - torch.arange(attention.shape[1], device=device)
     normalisers = prediction.scores[kept, 0, 1:].logsumexp(-1)
-    return Queries(vectors, (attention * model.bias(distance)).sum(-1) - normalisers)
+    return vectors, (attention * model.bias(distance)).sum(-1) - normalisers
 
 
 @torch.no_grad()
@@ -312,11 +279,11 @@ class AttentionInspector:
     @torch.no_grad()
     def _read(self, episode: int, steps: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         batch = self._tokens.batch(np.array([episode]), self._device)
-        encoded = self._model.prepare(self._model.encode(batch.rows, Dropout(None)))
-        said, seen = [], []
+        encoded = _encoded(self._model, batch.rows)
+        parts = []
         for first in range(0, len(steps), _ROWS_AT_A_TIME):
             times = torch.from_numpy(steps[None, first : first + _ROWS_AT_A_TIME]).to(self._device)
             prediction, _, _ = self._model.predict_rows(encoded, batch.index, times)
-            said.append(prediction.logits[0].softmax(-1).cpu().numpy())
-            seen.append(prediction.attention[0].cpu().numpy())
-        return np.concatenate(said), np.concatenate(seen)
+            parts.append((prediction.logits[0].softmax(-1).cpu().numpy(), prediction.attention[0].cpu().numpy()))
+        probabilities, attention = map(np.concatenate, zip(*parts, strict=True))
+        return probabilities, attention

@@ -1,7 +1,7 @@
 """Steps as the model reads them: distinct (observation, action) pairs once, and which of them each step is."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,27 +35,13 @@ class Rows(NamedTuple):
     names: Tensor | None = None  # (tokens,) number of the name of each, if they have names
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Some episodes, padded to the longest: step ``t`` of episode ``b`` is token ``index[b, t]``."""
 
     rows: Rows
     index: Tensor  # (batch, time)
     classes: Tensor  # (batch, time) class of the reward
     weights: Tensor  # (batch, time) of the step in the loss; 0 for padding
-
-    def to(self, device: torch.device) -> "Batch":
-        """On a device; from pinned memory, without waiting for it."""
-        return self._mapped(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pinned(self) -> "Batch":
-        """In memory that a GPU reads by itself."""
-        return self._mapped(lambda tensor: tensor.pin_memory())
-
-    def _mapped(self, function: Callable[[Tensor], Tensor]) -> "Batch":
-        rows, *others = vars(self).values()
-        parts: list[Any] = [None if part is None else map_arrays(function, part) for part in rows]
-        return Batch(Rows(*parts), *map(function, others))
 
 
 @dataclass(frozen=True)
@@ -77,10 +63,7 @@ class Tokens:
 
     @classmethod
     def of(cls, data: "Trajectories", reward_classes: RewardClasses) -> "Tokens":
-        """Find the distinct pairs, if there are few; otherwise rows are read as they are asked for.
-
-        Every step weighs the same until ``weighted``.
-        """
+        """Find the distinct pairs, if there are few. Every step weighs the same until ``weighted``."""
         offsets, classes = np.asarray(data.offsets), reward_classes.index(data.rewards).astype(np.int16)
         rest = offsets, classes, np.ones(len(classes), np.float32)
         first = np.zeros(len(classes), np.bool_)
@@ -89,10 +72,8 @@ class Tokens:
         if found is None:
             return cls(data.observations, data.actions, first, None, *rest)
         where, ids = found
-        observations, actions = (
-            map_arrays(lambda array: array[where], nest) for nest in (data.observations, data.actions)
-        )
-        return cls(observations, actions, first[where], ids, *rest)
+        seen, done = (map_arrays(lambda array: array[where], nest) for nest in (data.observations, data.actions))
+        return cls(seen, done, first[where], ids, *rest)
 
     def weighted(self, weights: NDArray[np.float32]) -> "Tokens":
         """With other weights (steps,) in the loss."""
@@ -108,14 +89,13 @@ class Tokens:
         names = _names_of([*arrays_of(data.observations), *arrays_of(data.actions), self.first])
         return None if names is None else replace(self, names=names)
 
-    def named(self) -> "tuple[Tokens, Specs] | None":
-        """The same steps by name alone, if there is a table: each distinct one is a number; and such spaces."""
+    def by_name_alone(self) -> "tuple[Tokens, Specs] | None":
+        """The same steps, of which each distinct one is but a number, and such spaces; None without a table."""
         if self.ids is None:
             return None
         count = len(self.first)
         specs = {"type": "Discrete", "n": count, "start": 0}, {"type": "Discrete", "n": 1, "start": 0}
-        names = replace(self, observations=np.arange(count), actions=np.zeros(count, np.int64))
-        return names, specs
+        return replace(self, observations=np.arange(count), actions=np.zeros(count, np.int64)), specs
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -131,26 +111,23 @@ class Tokens:
         return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
 
     def to_device(self, device: torch.device) -> "Tokens":
-        """With its rows in the memory of a GPU, where pictures fit into half of what is free; else read as asked for.
+        """With its rows in the memory of a GPU, where pictures fit into half of what is free; else read for each batch.
 
         A batch of long episodes of pictures is hundreds of megabytes: copying it takes longer than learning from it.
         """
         if device.type != "cuda" or self.ids is not None:
             return self
         wanted = sum(array.nbytes for nest in (self.observations, self.actions) for array in arrays_of(nest))
-        if wanted > _SHARE_OF_FREE * torch.cuda.mem_get_info(device)[0]:
-            return self
-        return self.moved(device)
+        return self if wanted > _SHARE_OF_FREE * torch.cuda.mem_get_info(device)[0] else self.moved(device)
 
     def moved(self, device: torch.device) -> "DeviceTokens":
         """With its rows in the memory of a device, whether or not they fit well."""
-        observations, actions = (map_arrays(lambda a: _moved(a, device), n) for n in (self.observations, self.actions))
-        return DeviceTokens(**{**vars(self), "observations": observations, "actions": actions})
+        seen, done = (map_arrays(lambda a: _moved(a, device), nest) for nest in (self.observations, self.actions))
+        return DeviceTokens(**{**vars(self), "observations": seen, "actions": done})
 
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """The episodes with these numbers."""
-        starts = self.offsets[episodes]
-        lengths = self.offsets[episodes + 1] - starts
+        starts, lengths = self.offsets[episodes], self.lengths[episodes]
         times = np.arange(lengths.max())
         rows = starts[:, None] + np.minimum(times, lengths[:, None] - 1)  # (batch, time); padding repeats the last
         real = times < lengths[:, None]
@@ -162,25 +139,20 @@ class Tokens:
             used, inverse = np.unique(self.ids[rows], return_inverse=True)
             index = inverse.reshape(rows.shape)
         classes, weights = self.classes[rows].astype(np.int64), self.weights[rows] * real
-
-        return Batch(self._rows(used, device), *(as_tensor(a).to(device) for a in (index, classes, weights)))
+        return Batch(self.table(device, used), *(as_tensor(a).to(device) for a in (index, classes, weights)))
 
     def rows(self, steps: NDArray[np.int64], device: torch.device | str = "cpu") -> Rows:
         """The tokens of some steps."""
-        return self._rows(steps if self.ids is None else self.ids[steps], device)
+        return self.table(device, steps if self.ids is None else self.ids[steps])
 
     def table(self, device: torch.device | str, part: NDArray[Any] | slice = slice(None)) -> Rows:
         """The rows as they are kept, or some of them."""
-        return self._rows(part, device)
-
-    def _rows(self, used: NDArray[Any] | slice, device: torch.device | str) -> Rows:
 
         def chosen(array: Any) -> Tensor:
-            return as_tensor(np.asarray(array[used])).to(device)
+            return as_tensor(np.asarray(array[part])).to(device)
 
         seen, done = map_arrays(chosen, self.observations), map_arrays(chosen, self.actions)
-        names = None if self.names is None else chosen(self.names)
-        return Rows(seen, done, chosen(self.first).float(), names)
+        return Rows(seen, done, chosen(self.first).float(), None if self.names is None else chosen(self.names))
 
     def by_length(self, episodes: NDArray[np.int64], size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Batches of episodes of similar length, so that little is padded, in random order."""
@@ -193,40 +165,37 @@ class Tokens:
 class DeviceTokens(Tokens):
     """Rows in the memory of the model's device: only the numbers of the episodes of a batch have to be copied."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _facts(self) -> tuple[Tensor, ...]:
+        """Starts and lengths of episodes, classes and weights of steps, marks of first rows and their names."""
+        arrays = self.offsets[:-1], self.lengths, self.classes, self.weights, self.first.astype(np.float32)
+        names = [] if self.names is None else [self.names]
         device = arrays_of(self.actions)[0].device
-        facts = self.offsets[:-1], self.lengths, self.classes, self.weights
-        marks = (self.first.astype(np.float32), *([] if self.names is None else [self.names]))
-        for name, arrays in (("_facts", facts), ("_marks", marks)):
-            object.__setattr__(self, name, tuple(torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays))
+        return tuple(torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in (*arrays, *names))
 
-    def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
+    def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:  # noqa: ARG002
         """The episodes with these numbers. Padding is encoded, too, so that no count has to be waited for."""
-        starts, all_lengths, classes, weights = self._facts  # type: ignore[attr-defined]
-        longest = int((self.offsets[episodes + 1] - self.offsets[episodes]).max())
+        starts, all_lengths, classes, weights, *_ = self._facts
         chosen = torch.from_numpy(np.ascontiguousarray(episodes)).to(starts.device)
         lengths = all_lengths[chosen]
-        times = torch.arange(longest, device=starts.device)
+        times = torch.arange(int(self.lengths[episodes].max()), device=starts.device)
         rows = starts[chosen][:, None] + torch.minimum(times, lengths[:, None] - 1)
         index = torch.arange(rows.numel(), device=starts.device).view(rows.shape)
         weights = weights[rows] * (times < lengths[:, None])
-        return Batch(self._on_device(rows.flatten()), index, classes[rows].long(), weights).to(torch.device(device))
+        return Batch(self._taken(rows.flatten()), index, classes[rows].long(), weights)
 
-    def _rows(self, used: NDArray[Any] | slice, device: torch.device | str) -> Rows:
-        steps = np.arange(len(self.first))[used]
-        rows = self._on_device(torch.from_numpy(steps).to(arrays_of(self.actions)[0].device))
-        return Rows(*(map_arrays(lambda tensor: tensor.to(device), part) for part in rows if part is not None))
+    def table(self, device: torch.device | str, part: NDArray[Any] | slice = slice(None)) -> Rows:  # noqa: ARG002
+        """The rows as they are kept, or some of them."""
+        return self._taken(torch.from_numpy(np.arange(len(self.first))[part]).to(self._facts[0].device))
 
-    def _on_device(self, used: Tensor) -> Rows:
-        """Rows on the device they are on."""
-        nests = self.observations, self.actions, *self._marks  # type: ignore[attr-defined]
+    def _taken(self, used: Tensor) -> Rows:
+        nests = self.observations, self.actions, *self._facts[4:]
         return Rows(*(map_arrays(lambda array: array.index_select(0, used), nest) for nest in nests))
 
 
 def _moved(array: NDArray[Any], device: torch.device) -> Tensor:
     """An array on a device, a part at a time: it may be larger than the memory of this machine."""
-    first = as_tensor(np.asarray(array[:1]))
-    rows = torch.empty(array.shape, dtype=first.dtype, device=device)
+    rows = torch.empty(array.shape, dtype=as_tensor(np.asarray(array[:1])).dtype, device=device)
     for start in range(0, len(array), _ROWS_AT_A_TIME):
         part = slice(start, start + _ROWS_AT_A_TIME)
         rows[part] = as_tensor(np.asarray(array[part])).to(device)
@@ -236,15 +205,12 @@ def _moved(array: NDArray[Any], device: torch.device) -> Tensor:
 def _distinct_rows(columns: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
     """Where each distinct row first stands, and which distinct row each row is; None if most are distinct."""
     rows = len(columns[0])
-    if _are_pictures(columns) or rows < 2 or _rarely_repeat(columns):
+    if _are_pictures(columns) or rows < 2 or _distinct_share(columns) > _MAX_SHARE:
         return None
-    hashes = np.empty(rows, np.uint64)
-    for first in range(0, rows, _ROWS_AT_A_TIME):
-        part = slice(first, first + _ROWS_AT_A_TIME)
-        hashes[part] = _hashes([column[part] for column in columns])
+    parts = [slice(first, first + _ROWS_AT_A_TIME) for first in range(0, rows, _ROWS_AT_A_TIME)]
+    hashes = np.concatenate([_hashes([column[part] for column in columns]) for part in parts])
     _, where, ids = np.unique(hashes, return_index=True, return_inverse=True)
-    for first in range(0, rows, _ROWS_AT_A_TIME):  # hashes may collide: rows decide
-        part = slice(first, first + _ROWS_AT_A_TIME)
+    for part in parts:  # hashes may collide: rows decide
         if any(not np.array_equal(column[part], column[where][ids[part]]) for column in columns):
             return None
     return where, ids.astype(np.int32)
@@ -252,19 +218,15 @@ def _distinct_rows(columns: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDAr
 
 def _names_of(columns: list[NDArray[Any]]) -> NDArray[np.int32] | None:
     """(rows,) the number of each row's name: what is left of it without the parts that keep rows from repeating."""
-    parts = [part for column in columns for part in _parts(column)]
+    parts: list[NDArray[Any]] = []
+    for column in columns:  # each number of a vector may be a clock
+        parts += list(column.T) if column.ndim == 2 and column.dtype.kind == "f" else [column]
     if _are_pictures(columns) or len(parts) > _MOST_PARTS:
         return None
     while _distinct_share(parts) > _MAX_SHARE:
-        rest = [parts[:i] + parts[i + 1 :] for i in range(len(parts))]
-        parts = min(rest, key=_distinct_share)
+        parts = min((parts[:i] + parts[i + 1 :] for i in range(len(parts))), key=_distinct_share)
     _, names = np.unique(_hashes(parts), return_inverse=True)
     return names.astype(np.int32)
-
-
-def _parts(column: NDArray[Any]) -> list[NDArray[Any]]:
-    """A vector of numbers in its entries, each of which may be a clock; anything else whole."""
-    return list(column.T) if column.ndim == 2 and column.dtype.kind == "f" else [column]
 
 
 def example_rows(data: "Trajectories", nest: Any) -> Any:
@@ -276,15 +238,11 @@ def example_rows(data: "Trajectories", nest: Any) -> Any:
 def steps_rarely_repeat(data: "Trajectories") -> bool:
     """Whether most steps are distinct although they are small: observations hold a clock, a position, noise."""
     columns = [*arrays_of(data.observations), *arrays_of(data.actions)]
-    return not _are_pictures(columns) and _rarely_repeat(columns)
+    return not _are_pictures(columns) and _distinct_share(columns) > _MAX_SHARE
 
 
 def _are_pictures(columns: list[NDArray[Any]]) -> bool:
     return sum(int(np.prod(column.shape[1:])) * column.dtype.itemsize for column in columns) > _MAX_ROW_BYTES
-
-
-def _rarely_repeat(columns: list[NDArray[Any]]) -> bool:
-    return _distinct_share(columns) > _MAX_SHARE
 
 
 def _distinct_share(columns: list[NDArray[Any]]) -> float:

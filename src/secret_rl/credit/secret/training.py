@@ -6,9 +6,8 @@ to the same weights.
 
 import gc
 import math
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +17,7 @@ from torch import Tensor, nn
 from secret_rl.credit.report import Confusion
 from secret_rl.credit.secret.model import Dropout, RewardPredictor, weighted_loss
 from secret_rl.credit.secret.options import TrainingOptions
-from secret_rl.credit.secret.tokens import Batch, DeviceTokens, Tokens
-from secret_rl.encoders import recoloured
+from secret_rl.credit.secret.tokens import Batch, Tokens
 
 _EVALUATION_BATCH_STEPS = 1 << 16  # steps per evaluation batch: bounds memory for long episodes
 _MOST_PAIRS = 1 << 25  # pairs of steps that attend to each other at a time
@@ -29,14 +27,15 @@ _WINDOW = 32  # updates whose episodes are drawn together
 _COOLING, _LEAST_COOLING = 0.7, 150  # updates of the cooling down: a share of those before it, but so many at least
 _HIDING = 0.5  # share of the episodes in which steps are hidden, at first
 _GRAPH_TABLE = 1 << 14  # tokens up to which a whole table is encoded at each update on a GPU
+_TEACH_UPDATES, _TEACH_BATCH, _TEACH_RATE = 400, 512, 2e-3
+_TEACH_COOLING = 0.3  # share of the updates in which the learning rate falls
 
 
 class Evaluation(NamedTuple):
     """Predictions on held-out trajectories."""
 
     confusion: Confusion
-    log_probabilities: NDArray[np.float32]
-    """(steps of these trajectories,) of each reward's class."""
+    log_probabilities: NDArray[np.float32]  # (steps of these trajectories,) of each reward's class
 
 
 def at_a_time(longest: int) -> int:
@@ -45,8 +44,13 @@ def at_a_time(longest: int) -> int:
 
 
 def update_seed(seed: int, step: int) -> int:
-    """The seed of everything random in update ``step``: what came before it, in this process or another, has no say."""
+    """The seed of everything random in update ``step``, whatever came before it."""
     return (seed * 1_000_003 + step) % 2**63
+
+
+def on_cpu(tensors: dict[str, Any]) -> dict[str, Tensor]:
+    """Copies of tensors, by name."""
+    return {name: torch.as_tensor(value).detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
 
 
 class Trainer:
@@ -84,8 +88,6 @@ class Trainer:
             fused=device.type == "cuda" or None,
         )
         self._batches: tuple[int, list[NDArray[np.int64]]] = (-1, [])
-        self._reader = ThreadPoolExecutor(1)
-        self._ahead: tuple[int, Future[Batch]] | None = None
         self._graph: _GraphedUpdate | None = None
         if device.type == "cuda" and tokens.ids is not None and len(tokens.first) <= _GRAPH_TABLE:
             self._graph = _GraphedUpdate(self)
@@ -126,97 +128,64 @@ class Trainer:
         self.model.train()
         losses = []
         for _ in range(updates):
-            self._set_learning_rate(self.learning_rate(self.step))
+            rate = self.learning_rate(self.step)
+            for group in self.optimiser.param_groups:
+                group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
             self._attention_penalty.fill_(self.attention_penalty(self.step))
             self._hiding.fill_(self.hiding(self.step))
-            episodes = self._episodes_of(self.step)
-            update = self._graph if self._graph is not None else self._update
-            losses.append(update(episodes))
+            update = self._update if self._graph is None else self._graph
+            losses.append(update(self._episodes_of(self.step)))
             self.step += 1
         return float(torch.stack(losses).mean())
 
     def _update(self, episodes: NDArray[np.int64]) -> Tensor:
         generator = torch.Generator(self.device).manual_seed(update_seed(self.seed, self.step))
+        return self.descend(self.loss(self.tokens.batch(episodes, self.device), generator))
+
+    def descend(self, loss: Tensor) -> Tensor:
+        """One step of the optimiser down the gradient of a loss."""
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.loss(self._batch(episodes), generator)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), _MOST_GRADIENT)
         self.optimiser.step()
         return loss.detach()
 
-    def _batch(self, episodes: NDArray[np.int64]) -> Batch:
-        """The batch of this update; that of the next one is read meanwhile where reading takes time."""
-        if self.tokens.ids is not None or isinstance(self.tokens, DeviceTokens):
-            return self.tokens.batch(episodes, self.device)
-        step, reading = self._ahead or (self.step, self._reader.submit(self._read, episodes))
-        if step != self.step:  # restored since
-            reading = self._reader.submit(self._read, episodes)
-        batch = reading.result().to(self.device)
-        self._ahead = self.step + 1, self._reader.submit(self._read, self._episodes_of(self.step + 1))
-        return batch
-
-    def _read(self, episodes: NDArray[np.int64]) -> Batch:
-        batch = self.tokens.batch(episodes)
-        return batch.pinned() if self.device.type == "cuda" else batch
-
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The training loss of a batch, with dropout."""
         dropout = Dropout(generator, self._hiding)
-        rows = batch.rows
-        if self.options.recolour:
-            seen = recoloured(self.model.encoder.observation_encoder, rows.observations, generator)
-            rows = rows._replace(observations=seen)
-        tokens = self.model.encode(rows, dropout)
-        prediction = self.model(tokens, batch.index, dropout)
+        prediction = self.model(self.model.encode(batch.rows, dropout), batch.index, dropout)
         return weighted_loss(prediction, batch.classes, batch.weights, self._attention_penalty)
 
     def _episodes_of(self, step: int) -> NDArray[np.int64]:
         """The episodes of an update, drawn in proportion to ``draw``, as evenly as chance allows."""
-        size = self.batch_size
         number, position = divmod(step, _WINDOW)
         if self._batches[0] != number:
             rng = np.random.default_rng([self.seed, number])
-            wanted = _WINDOW * size
+            wanted = _WINDOW * self.batch_size
             places = (np.arange(wanted) + rng.random()) / wanted
             chosen = np.minimum(np.searchsorted(self._drawn_up_to, places, side="right"), len(self.episodes) - 1)
-            self._batches = (number, self.tokens.by_length(self.episodes[chosen], size, rng))
+            self._batches = (number, self.tokens.by_length(self.episodes[chosen], self.batch_size, rng))
         return self._batches[1][position]
-
-    def _set_learning_rate(self, rate: float) -> None:
-        for group in self.optimiser.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
 
     def evaluate(self, episodes: NDArray[np.int64]) -> Evaluation:
         """Predictions on some episodes, without dropout."""
         return evaluate(self.model, self.tokens, episodes, self.device)
 
+    def counters(self) -> dict[str, int | None]:
+        """What ``restore`` needs beside ``state``."""
+        return {name: getattr(self, name) for name in ("step", "cooling_from", "last_step", "half_learned_at")}
+
     def state(self) -> dict[str, Tensor]:
-        """Everything that updates change, by name."""
+        """Every tensor that updates change, by name."""
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         for name, parameter in self.model.named_parameters():
             for key, value in self.optimiser.state.get(parameter, {}).items():
-                tensors[f"optimiser.{key}.{name}"] = torch.as_tensor(value)
-        return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}
+                tensors[f"optimiser.{key}.{name}"] = value
+        return on_cpu(tensors)
 
-    def fits(self, tensors: dict[str, Tensor]) -> bool:
-        """Whether these may have come from ``state``; before the first update, an optimiser has none of its own."""
-        model = {f"model.{name}": (value.shape, value.dtype) for name, value in self.model.state_dict().items()}
-        means = {
-            f"optimiser.{key}.{name}": (torch.Size() if key == "step" else parameter.shape, torch.float32)
-            for name, parameter in self.model.named_parameters()
-            for key in ("step", "exp_avg", "exp_avg_sq")
-        }
-        counts = [value for name, value in tensors.items() if name.startswith("optimiser.step.")]
-        return {name: (value.shape, value.dtype) for name, value in tensors.items()} in (model, model | means) and all(
-            1 <= float(count) <= self.planned_steps for count in counts
-        )
-
-    def restore(self, tensors: dict[str, Tensor], step: int) -> None:
-        """Go on from ``state`` after ``step`` updates. Written in place, where a CUDA graph finds it."""
-        self.step = step
+    def restore(self, tensors: dict[str, Tensor], **counters: int | None) -> None:
+        """Go on from ``state`` and ``counters``. Written in place, where a CUDA graph finds it."""
+        vars(self).update(counters)
         model = {n.removeprefix("model."): v for n, v in tensors.items() if n.startswith("model.")}
         self.model.load_state_dict(model)
         for name, parameter in self.model.named_parameters():
@@ -226,8 +195,8 @@ class Trainer:
                 if key in current:
                     current[key].zero_() if wanted is None else current[key].copy_(wanted)
                 elif wanted is not None:
-                    on_cpu = key == "step" and self.device.type != "cuda"
-                    current[key] = wanted.to("cpu" if on_cpu else self.device, copy=True)
+                    on_host = key == "step" and self.device.type != "cuda"
+                    current[key] = wanted.to("cpu" if on_host else self.device, copy=True)
 
 
 @torch.no_grad()
@@ -245,36 +214,54 @@ def evaluate(
     classes = model.head.out_features
     counts = np.zeros((classes, classes), np.int64)
     ends = np.cumsum(tokens.lengths[episodes])
-    said = np.empty(int(ends[-1]), np.float32)
-    for part in _evaluation_batches(tokens, episodes, swap_pasts=swap_pasts):
+    log_probabilities = np.empty(int(ends[-1]), np.float32)
+    for part in _evaluation_batches(tokens.lengths[episodes], swap_pasts):
         batch = tokens.batch(episodes[part], device)
         encoded = model.encode(batch.rows, Dropout(None))
-        lengths = tokens.lengths[episodes[part]]
-        past = None
-        if swap_pasts:  # of a shorter episode, the last step goes on
-            last = torch.from_numpy(lengths - 1).to(device)[:, None]
-            times = torch.arange(batch.index.shape[1], device=device).expand_as(batch.index)
-            past = batch.index.gather(1, torch.minimum(times, last)).roll(1, 0)
+        lengths, times = tokens.lengths[episodes[part]], np.arange(batch.index.shape[1])
         if look_back:
+            past = None
+            if swap_pasts:  # of a shorter episode, the last step goes on
+                until = np.minimum(times, lengths[:, None] - 1)
+                past = batch.index.gather(1, torch.from_numpy(until).to(device)).roll(1, 0)
             logits = model(encoded, batch.index, past=past).logits
         else:
             logits = model.predict_alone(nn.functional.embedding(batch.index, encoded[:, : model.options.units]))
-        real = np.arange(batch.index.shape[1]) < lengths[:, None]
+        real = times < lengths[:, None]
         chosen = logits.log_softmax(-1).gather(-1, batch.classes[..., None])[..., 0].cpu().numpy()
-        places = (ends[part] - lengths)[:, None] + np.arange(batch.index.shape[1])
-        said[places[real]] = chosen[real]
+        places = (ends[part] - lengths)[:, None] + times
+        log_probabilities[places[real]] = chosen[real]
         pairs = (batch.classes * classes + logits.argmax(-1)).cpu().numpy()[real]
         counts += np.bincount(pairs, minlength=counts.size).reshape(counts.shape)
-    return Evaluation(Confusion(counts), said)
+    return Evaluation(Confusion(counts), log_probabilities)
 
 
-def _evaluation_batches(tokens: Tokens, episodes: NDArray[np.int64], *, swap_pasts: bool) -> list[NDArray[np.int64]]:
-    longest = int(tokens.lengths[episodes].max())
+def _evaluation_batches(lengths: NDArray[np.int64], swap_pasts: bool) -> list[NDArray[np.int64]]:
+    longest = int(lengths.max())
     size = min(max(1, _EVALUATION_BATCH_STEPS // longest), at_a_time(longest))
     if swap_pasts:  # with at least one other, whatever its length: how an episode ends shows in its length
-        return np.array_split(np.arange(len(episodes)), max(1, len(episodes) // max(2, size)))
-    by_length = np.argsort(tokens.lengths[episodes], kind="stable")
-    return [by_length[first : first + size] for first in range(0, len(episodes), size)]
+        return np.array_split(np.arange(len(lengths)), max(1, len(lengths) // max(2, size)))
+    by_length = np.argsort(lengths, kind="stable")
+    return [by_length[first : first + size] for first in range(0, len(lengths), size)]
+
+
+def teach_encoder(model: RewardPredictor, teacher: RewardPredictor, tokens: Tokens, seed: int) -> None:
+    """Give ``model`` the weights of a teacher that learned by name, and its encoder what the names came to mean."""
+    model.load_state_dict({name: value for name, value in teacher.state_dict().items() if name != "names.weight"})
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    optimiser = torch.optim.AdamW(model.encoder.parameters(), lr=_TEACH_RATE)
+    model.train()
+    teacher.eval()
+    for update in range(_TEACH_UPDATES):
+        optimiser.param_groups[0]["lr"] = _TEACH_RATE * min(1.0, (1 - update / _TEACH_UPDATES) / _TEACH_COOLING)
+        some = torch.randperm(len(tokens.first), generator=generator)[:_TEACH_BATCH]
+        rows = tokens.table(teacher.head.weight.device, some.numpy())
+        with torch.no_grad():
+            target = teacher.encode(rows, Dropout(None))
+        loss = nn.functional.mse_loss(model.encode(rows, Dropout(None)), target)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
 
 
 class _GraphedUpdate:
@@ -289,40 +276,34 @@ class _GraphedUpdate:
         device, tokens = trainer.device, trainer.tokens
         assert tokens.ids is not None
         self.table = tokens.table(device)
-        self.ids = torch.from_numpy(tokens.ids).to(device)
-        self.classes, self.weights = (torch.from_numpy(a).to(device) for a in (tokens.classes, tokens.weights))
-        self.starts = torch.from_numpy(tokens.offsets[:-1].copy()).to(device)
-        self.lengths = torch.from_numpy(tokens.lengths).to(device)
+        arrays = tokens.ids, tokens.classes, tokens.weights, tokens.offsets[:-1].copy(), tokens.lengths
+        self.ids, self.classes, self.weights, self.starts, self.lengths = (
+            torch.from_numpy(array).to(device) for array in arrays
+        )
         self.time = torch.arange(int(tokens.lengths[trainer.episodes].max()), device=device)
         self.episodes = torch.zeros(trainer.batch_size, dtype=torch.int64, device=device)
         self.generator = torch.Generator(device)
         self.loss = torch.compile(trainer.loss, dynamic=False) if trainer.options.compile else trainer.loss
-        self.graph: torch.cuda.CUDAGraph | _NoGraph | None = None
+        self.graph: Any = None
         self.result = torch.zeros((), device=device)
 
     def __call__(self, episodes: NDArray[np.int64]) -> Tensor:
         if len(episodes) < len(self.episodes):  # the last batch of a pass: fill it up
             episodes = np.resize(episodes, len(self.episodes))
         self.episodes.copy_(torch.from_numpy(episodes), non_blocking=True)
-        if self.graph is None:
-            self._capture()
-        assert self.graph is not None
+        if self.graph is None:  # record an update; the ones that warm it up are undone
+            before = self.trainer.state()
+            self.graph = self._recorded()
+            self.trainer.restore(before)
         # After warming up, which draws too. A graph reads its generator's seed and offset whenever it is replayed.
         self.generator.manual_seed(update_seed(self.trainer.seed, self.trainer.step))
         self.graph.replay()
         return self.result.clone()
 
-    def _capture(self) -> None:
-        """Record an update; the ones that warm it up are undone."""
-        before = self.trainer.state()
-        if self.trainer.device.type == "cuda":
-            self.graph = self._recorded()
-        else:
+    def _recorded(self) -> Any:
+        if self.trainer.device.type != "cuda":
             self._run()
-            self.graph = _NoGraph(self._run)
-        self.trainer.restore(before, self.trainer.step)
-
-    def _recorded(self) -> torch.cuda.CUDAGraph:
+            return SimpleNamespace(replay=self._run)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -341,16 +322,4 @@ class _GraphedUpdate:
         rows = self.starts[self.episodes][:, None] + torch.minimum(self.time, lengths[:, None] - 1)
         weights = self.weights[rows] * (self.time < lengths[:, None])
         batch = Batch(self.table, self.ids[rows].long(), self.classes[rows].long(), weights)
-        self.trainer.optimiser.zero_grad(set_to_none=True)
-        loss = self.loss(batch, self.generator)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.trainer.model.parameters(), _MOST_GRADIENT)
-        self.trainer.optimiser.step()
-        self.result.copy_(loss.detach())
-
-
-class _NoGraph:
-    """Runs what a graph would replay."""
-
-    def __init__(self, run: Callable[[], None]) -> None:
-        self.replay = run
+        self.result.copy_(self.trainer.descend(self.loss(batch, self.generator)))
