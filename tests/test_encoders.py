@@ -1,4 +1,4 @@
-"""Encoders of spaces: flat rows, pictures, kinds of things and colours."""
+"""Encoders of spaces: flat rows, pictures, and kinds of things."""
 
 import numpy as np
 import pytest
@@ -13,9 +13,7 @@ from secret_rl.encoders import (
     ImageEncoder,
     as_tensor,
     flat_size,
-    has_colours,
     observation_encoder,
-    recoloured,
     standardise,
     with_levels,
 )  # fmt: skip
@@ -51,7 +49,6 @@ def test_products_and_channels_of_kinds_are_the_convolutions(shape, filters, lev
     if levels:
         unseen = torch.where(rows == 3, 200, rows)
         assert torch.equal(encoder(unseen), encoder(rows)), "what was never seen is read as the last kind"
-        assert not has_colours(encoder)
     elif not encoder.is_product:
         torch.testing.assert_close(encoder.by_products(rows), features)
 
@@ -83,25 +80,6 @@ def test_few_whole_numbers_are_kinds_and_all_others_shades(values, dtype, levels
     assert with_levels(vector, np.full((4, 5), 3)) == vector, "only pictures hold kinds of things"
 
 
-@pytest.mark.parametrize(
-    "space", [SPACE, spaces.Dict(text=spaces.Discrete(4), seen=SPACE, grey=spaces.Box(0, 1, (9, 9)))]
-)
-def test_colours_trade_places_and_nothing_else_changes(space):
-    encoder = observation_encoder(to_json(space), 8, (4,))
-    assert has_colours(encoder) and not has_colours(observation_encoder(to_json(spaces.Discrete(4)), 8, (4,)))
-    rows = map_arrays(as_tensor, stack(space, [space.sample() for _ in range(6)]))
-    orders = set()
-    for seed in range(40):
-        changed = recoloured(encoder, rows, torch.Generator().manual_seed(seed))
-        if isinstance(space, spaces.Dict):
-            assert all(changed[key] is rows[key] for key in ("text", "grey"))
-        one, other = (part["seen"] if isinstance(space, spaces.Dict) else part for part in (rows, changed))
-        order = tuple(int(np.argmax([torch.equal(other[..., i], one[..., j]) for j in range(3)])) for i in range(3))
-        assert torch.equal(other, one[..., list(order)])
-        orders.add(order)
-    assert len(orders) == 6, "every order comes up"
-
-
 @given(any_space(), st.integers(0, 2**32 - 1))
 def test_flat_rows_are_those_of_gymnasium(space, seed):
     space.seed(seed)
@@ -117,7 +95,7 @@ def test_numbers_are_standardised_and_constants_become_zero():
     numbers = np.stack([np.random.default_rng(0).normal(1000.0, 50.0, 500), np.full(500, 7.0)], 1)
     rows = {"a": torch.from_numpy(numbers), "b": torch.zeros(500, dtype=torch.int64)}
     flat = Flat(to_json(space))
-    flat.standardise(rows)
+    standardise(flat, rows)
     scaled = flat(rows)[:, :2]
     torch.testing.assert_close(scaled.mean(0), torch.zeros(2), atol=1e-4, rtol=0)
     torch.testing.assert_close(scaled.std(0, correction=0), torch.tensor([1.0, 0.0]), atol=1e-4, rtol=0)

@@ -193,8 +193,6 @@ def test_what_cannot_be_adapted_is_refused(learned, cues):
             adapt(learned, cues(20), **{option: 0})
     with pytest.raises(ValueError, match="learning_rate must be positive, got -1"):
         adapt(learned, cues(20), learning_rate=-1)
-    with pytest.raises(ValueError, match="recolour=True needs pictures"):
-        adapt(learned, cues(20), recolour=True)
 
 
 def test_warnings_point_at_the_line_that_adapts(learned, cues):

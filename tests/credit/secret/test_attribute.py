@@ -1,7 +1,5 @@
 """Credit: the attention of correctly predicted rewards, however it is computed."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -199,9 +197,9 @@ def test_blocks_hold_whole_episodes_within_their_bound(lengths, bound, data):
     episodes = np.repeat(np.arange(len(lengths)), rewards)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attribution, "_STEPS_AT_A_TIME", bound)
-        blocks = list(attribution._blocks(episodes, np.array(lengths)))
-    assert list(itertools.chain(*(range(*block) for block in blocks))) == list(range(len(episodes)))
-    members = [set(episodes[first:last].tolist()) for first, last in blocks]
+        blocks = attribution._blocks(episodes, np.array(lengths))
+    assert [number for block in blocks for number in block] == list(range(len(episodes)))
+    members = [set(episodes[block].tolist()) for block in blocks]
     assert sum(len(block) for block in members) == len(set(episodes.tolist())), "no episode is in two blocks"
     for block in members:
         assert len(block) == 1 or len(block) * max(lengths[e] for e in block) <= bound

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from secret_rl.credit.secret.by_name import NamedPredictor, teach_encoder
-from secret_rl.credit.secret.model import Dropout
+from secret_rl.credit.secret.model import Dropout, RewardPredictor
 from secret_rl.credit.secret.tokens import Tokens
+from secret_rl.credit.secret.training import teach_encoder
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.spaces import to_json
 
@@ -39,7 +39,9 @@ def test_the_encoder_learns_what_names_mean(make_model, signs):
     tokens = Tokens.of(data, signs).with_names(data)
     assert tokens is not None and tokens.ids is not None
     model = make_model(data.observation_space, data.action_space, units=32)
-    teacher = NamedPredictor(model, (to_json(data.observation_space), to_json(data.action_space)), len(tokens.first))
+    specs = to_json(data.observation_space), to_json(data.action_space)
+    teacher = RewardPredictor(*specs, 3, model.options, names=len(tokens.first))
+    teacher.load_state_dict(model.state_dict(), strict=False)
     table = tokens.table("cpu")
     with torch.no_grad():
         before = model.encode(table, Dropout(None))

@@ -345,38 +345,6 @@ def test_kinds_of_things_are_told_apart_and_kept_in_files(tmp_path, monkeypatch)
     np.testing.assert_array_equal(again.evaluate(larger).counts, secret.evaluate(larger).counts)
 
 
-RED, GREEN, BLUE = np.eye(3, dtype=np.uint8) * 200
-
-
-def matching(pairs, copies, seed):
-    """Episodes in which the last picture pays if a square of its colour was seen before, and costs otherwise."""
-    rng = np.random.default_rng(seed)
-    episodes = []
-    for first, last in pairs * copies:
-        seen = rng.integers(0, 40, (4, 3, 3, 3)).astype(np.uint8)
-        seen[rng.integers(3), 1, 1] += first
-        seen[-1, :, 0] += last
-        rewards = np.array([0.0, 0.0, 0.0, 1.0 if np.array_equal(first, last) else -1.0])
-        episodes.append({"observations": seen, "actions": np.zeros(4, np.int64), "rewards": rewards})
-    space = spaces.Box(0, 255, (3, 3, 3), np.uint8)
-    return Trajectories.from_episodes(episodes, observation_space=space, action_space=spaces.Discrete(2))
-
-
-@pytest.mark.slow
-def test_what_holds_for_two_colours_is_known_of_the_third_when_colours_trade_places(monkeypatch):
-    monkeypatch.setattr(memoryless, "_BATCH", 256)
-    known = [(one, other) for one in (RED, GREEN) for other in (RED, GREEN)]
-    new = [(BLUE, BLUE), (BLUE, RED), (RED, BLUE), (GREEN, BLUE), (BLUE, BLUE)]
-    options = {"units": 32, "filters": (16,), "steps": 1200, "learning_rate": 1e-3}
-    right = {}
-    for recolour in (False, True):
-        secret = Secret(**options, recolour=recolour, device="cpu")
-        secret.fit(matching(known, 100, seed=0), progress=False)
-        right[recolour] = secret.evaluate(matching(new, 20, seed=1)).accuracy[[0, 2]].mean()
-        assert secret.evaluate(matching(known, 20, seed=2)).accuracy[[0, 2]].min() > 0.9
-    assert right[True] > right[False] + 0.5, right
-
-
 @pytest.fixture
 def fitted(cues):
     """(weights, attention) of a fit with so many threads."""

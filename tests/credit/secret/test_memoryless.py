@@ -177,7 +177,7 @@ def test_batches_estimate_the_mean_over_all_steps(monkeypatch, size, with_table)
     data = by_chance(60, 0)
     tokens = Tokens.of(data, RewardClasses.of(np.asarray(data.rewards)))
     chosen = np.flatnonzero(np.arange(data.steps) % 3 > 0)
-    sampler = memoryless._Sampler(*memoryless._distinct(tokens, chosen), tokens.classes, size)
+    sampler = memoryless._Sampler(tokens, chosen, size)
     numbers = np.asarray(data.observations) + 10.0 * tokens.classes  # any function of pair and class
     rng = np.random.default_rng(0)
     drawn = [(weights * numbers[steps]).sum() for steps, weights in (sampler.draw(rng) for _ in range(2000))]

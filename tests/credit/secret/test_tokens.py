@@ -109,7 +109,7 @@ def test_a_pair_at_the_first_step_is_another_token(cues, signs):
 def test_steps_have_names_where_there_is_a_table(cues, signs, monkeypatch):
     data = cues(40)
     tokens = Tokens.of(data, signs)
-    named, specs = tokens.named()
+    named, specs = tokens.by_name_alone()
     batch = named.batch(np.array([3, 7]))
     np.testing.assert_array_equal(
         batch.rows.observations[batch.index].numpy().ravel(), tokens.ids[[*range(24, 32), *range(56, 64)]]
@@ -117,7 +117,7 @@ def test_steps_have_names_where_there_is_a_table(cues, signs, monkeypatch):
     assert specs[0]["n"] == len(tokens.first) == tokens.ids.max() + 1
     np.testing.assert_array_equal(named.classes, tokens.classes)
     monkeypatch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
-    assert Tokens.of(data, signs).named() is None
+    assert Tokens.of(data, signs).by_name_alone() is None
 
 
 def of_lengths(lengths):

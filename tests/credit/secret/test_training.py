@@ -50,7 +50,7 @@ def test_training_goes_on_from_its_state_as_if_never_stopped(make_trainer, stop)
     part = make_trainer()
     part.train(stop)
     resumed = make_trainer(initialisation=1)
-    resumed.restore(part.state(), part.step)
+    resumed.restore(part.state(), **part.counters())
     resumed.train(7 - stop)
     assert resumed.step == whole.step
     assert same(resumed.state(), whole.state())
@@ -75,7 +75,7 @@ def test_graphed_training_goes_on_from_its_state_as_if_never_stopped(make_graphe
     part.train(stop)
     used.train(3)  # its update is recorded already
     for resumed in (fresh, used):
-        resumed.restore(part.state(), part.step)
+        resumed.restore(part.state(), **part.counters())
         resumed.train(10 - stop)
         assert resumed.step == whole.step
         assert same(resumed.state(), whole.state())
@@ -90,7 +90,7 @@ def test_graphed_updates_draw_by_their_number(make_graphed, monkeypatch):
 
     monkeypatch.setattr(Trainer, "loss", loss)
     trainer = make_graphed(seed=3)
-    trainer.restore(trainer.state(), 6)
+    trainer.restore(trainer.state(), step=6)
     trainer.train(4)
     assert drawn[-4:] == [(update_seed(3, step), True) for step in range(6, 10)], "from the beginning of its own stream"
 
@@ -262,22 +262,11 @@ def make_picture_trainer(pictures, make_model, signs):
     return make
 
 
-def test_batches_read_ahead_are_those_of_their_updates(make_picture_trainer, monkeypatch):
-    ahead = make_picture_trainer()
-    assert ahead.tokens.ids is None, "pictures are not kept as a table"
-    losses = [ahead.train(4), ahead.train(5)]
-    monkeypatch.setattr(Trainer, "_batch", lambda self, episodes: self.tokens.batch(episodes, self.device))
-    plain = make_picture_trainer()
-    assert losses == [plain.train(4), plain.train(5)]
-    assert same(ahead.state(), plain.state())
-
-
 def test_training_on_pictures_goes_on_from_its_state_as_if_never_stopped(make_picture_trainer):
     whole, part, resumed = make_picture_trainer(), make_picture_trainer(), make_picture_trainer(initialisation=1)
     whole.train(9)
     part.train(3)
-    resumed.train(2)  # what was read ahead for another update is not used
-    resumed.restore(part.state(), part.step)
+    resumed.restore(part.state(), **part.counters())
     resumed.train(6)
     assert same(resumed.state(), whole.state())
 
@@ -346,7 +335,7 @@ def test_cuda_training_goes_on_from_its_state_as_if_never_stopped(make_cuda_trai
     part.train(stop)
     used.train(3)  # its graph is recorded already
     for resumed in (fresh, used):
-        resumed.restore(part.state(), part.step)
+        resumed.restore(part.state(), **part.counters())
         resumed.train(10 - stop)
         assert same(resumed.state(), whole.state())
 
@@ -359,7 +348,7 @@ def test_random_numbers_are_those_of_the_update(make_cuda_trainer):
     start = trainer.state()
 
     def loss(step):
-        trainer.restore(start, step)
+        trainer.restore(start, step=step)
         return trainer._graph(episodes).item()
 
     assert loss(0) == loss(0) != loss(1) == loss(1)

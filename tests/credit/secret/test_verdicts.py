@@ -169,7 +169,7 @@ def test_a_plateau_that_a_pooled_past_does_not_have_is_noticed(cues, monkeypatch
 
 def test_what_a_model_learns_about_the_present_is_no_gain_of_the_past(monkeypatch):
     """A predictor without memory that has learned nothing makes the present look open."""
-    monkeypatch.setattr(fitting, "fit_memoryless", lambda *_: None)
+    monkeypatch.setattr(memoryless, "fit_memoryless", lambda *_: None)
     rng = np.random.default_rng(0)
     seen = rng.integers(0, 4, (500, 6))
     paid = rng.random(seen.shape) < np.array([0.05, 0.1, 0.9, 0.95])[seen]

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from secret_rl.credit.base import Specs
 from secret_rl.credit.report import DECIDED, EVIDENCE, FitReport, Gain, check_held_out, check_rewards, judge, warn_of
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret import memoryless
@@ -22,7 +23,7 @@ from secret_rl.credit.secret.model import PooledPredictor, RewardPredictor, Step
 from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
 from secret_rl.credit.secret.tokens import Tokens, example_rows, steps_rarely_repeat
 from secret_rl.credit.secret.training import BYTES_PER_PAIR, Trainer, evaluate, on_cpu, teach_encoder
-from secret_rl.encoders import Spec, as_tensor, standardise
+from secret_rl.encoders import as_tensor, standardise
 from secret_rl.files import plain
 from secret_rl.progress import Tick
 from secret_rl.trajectories.nested import map_arrays
@@ -75,7 +76,7 @@ class Fitting:
     """One call of ``fit``: the data, the choices, and how far it has come."""
 
     data: "Trajectories"
-    specs: tuple[Spec, Spec]
+    specs: Specs
     model_options: ModelOptions
     options: TrainingOptions
     seed: int
@@ -196,7 +197,7 @@ class Fitting:
             gain = _highest_gain(self.curve)
             named = self._with_names(self.tokens) if gain < _LITTLE else None
             if named is not None:
-                start = self._start_by_name(named, max(gain, 0.0) + _BY_NAME)
+                start = self._start_by_name(named, max(gain, 0.0) + _BY_NAME) or {}
             if start:
                 self.checkpoint.save({}, start=start)
             elif gain >= _NO_DOUBT and self._may_start_again and self._success_inferred(first):
@@ -246,7 +247,7 @@ class Fitting:
         model = self._new_model()
         hidden = replace(self.model_options, dropout_steps=self.model_options.dropout_steps / 2)
         with _seeded(self.seed):
-            teacher = RewardPredictor(*self.specs, len(self.reward_classes), hidden, names=int(tokens.names.max()) + 1)
+            teacher = RewardPredictor(*self.specs, len(self.reward_classes), hidden, int(tokens.names.max()) + 1)
         teacher.load_state_dict(model.state_dict(), strict=False)  # all but the names
         options = replace(self.options, steps=_PROBE_UPDATES, attention_penalty=0.0)
         trainer = Trainer(teacher, tokens, self.train_episodes, self.draw, options, self.seed, self.device)
@@ -288,9 +289,7 @@ class Fitting:
             allowed = trainer.planned_steps if 1 - best / self._guess_loss >= _LEARNED else self.planned
             if trainer.cooling_from is None and (at_rest or trainer.step >= _COOL_AT * allowed):
                 trainer.cool_down()
-            self.curve.append(
-                plain({"step": trainer.step, "loss": train_loss, "validation_loss": loss, "gain": gain})
-            )
+            self.curve.append(plain({"step": trainer.step, "loss": train_loss, "validation_loss": loss, "gain": gain}))
             goes_on = trainer.cooling_from is not None or trainer.step >= self.planned
             total = trainer.last_step if goes_on else self.planned
             self.tick(f"past removes {gain:.1%} of what is open", trainer.step, total)

@@ -166,7 +166,11 @@ class Secret:
     def _take(self, fitting: Fitting) -> None:
         """Run a fit and keep its result."""
         model, memoryless, self.report = fitting.run()
-        self.model, self.memoryless, self.specs = model.to(self.device).eval(), memoryless.to(self.device), fitting.specs
+        self.model, self.memoryless, self.specs = (
+            model.to(self.device).eval(),
+            memoryless.to(self.device),
+            fitting.specs,
+        )
 
     def adapted(
         self,
@@ -196,7 +200,7 @@ class Secret:
         )
         start = {"initial": model.state_dict(), "classes": self.reward_classes}
         with progress_bar(progress, "updates") as tick:
-            adapted._take(adapted._fitting(data, self.specs, Checkpoint(None, {}), tick, **start))
+            adapted._take(adapted._fitting(data, _fitted(self.specs), Checkpoint(None, {}), tick, **start))
         return adapted.store_reward_queries(data)
 
     def store_reward_queries(self, data: "Trajectories") -> Self:
@@ -303,7 +307,7 @@ class Secret:
     def load(cls, path: str | Path, *, device: str = "auto") -> Self:
         """Read a model; nothing in the file is run."""
 
-        def build(about: dict[str, Any], arrays: dict[str, Any]) -> Self:
+        def build(about: dict[str, Any], arrays: dict[str, Any]) -> Any:
             options = {**about["model"], **about["training"], "filters": tuple(about["model"]["filters"])}
             secret = cls(seed=about["seed"], device=device, **options)
             secret.specs = (about["observation_space"], about["action_space"])
@@ -318,7 +322,8 @@ class Secret:
             secret.queries = Queries(**queries) if queries else None
             return secret
 
-        return read_model(path, cls.name, build)
+        loaded: Self = read_model(path, cls.name, build)
+        return loaded
 
     def fitted_for(self, data: "Trajectories") -> RewardPredictor:
         """The model, if it is fitted and reads such trajectories; else an error."""

@@ -208,7 +208,7 @@ class RewardPredictor(nn.Module):
 
 
 class PooledPredictor(RewardPredictor):
-    """Sees the mean and maximum over all earlier steps, the first one, the one before, and how often its own came before.
+    """Sees the mean and maximum over earlier steps, the first one, the one before, and how often its own came before.
 
     Attention may stay on a plateau that a pooled past does not have. Where neither gains anything, the past most likely
     decides nothing; where only the pooled one does, attention has not learned yet.

@@ -157,11 +157,18 @@ def _rows(
 
 
 def _other_readout(
-    model: RewardPredictor, readout: str, row_x: Tensor, weights: Tensor, value: Tensor, episode: Tensor, classes: Tensor
+    model: RewardPredictor,
+    readout: str,
+    row_x: Tensor,
+    weights: Tensor,
+    value: Tensor,
+    episode: Tensor,
+    classes: Tensor,
 ) -> Tensor:
     """(rows, key) credit that is not attention alone."""
     if readout == "attention x value":
-        return weights[:, 1:] * value.norm(dim=-1)[episode]
+        by_value: Tensor = weights[:, 1:] * value.norm(dim=-1)[episode]
+        return by_value
     size = max(1, _NUMBERS_AT_A_TIME // (value.shape[1] * value.shape[2]))
     parts = [
         model.leave_one_out(row_x[part], weights[part], value[episode[part]], classes[part])

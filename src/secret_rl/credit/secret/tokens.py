@@ -35,7 +35,8 @@ class Rows(NamedTuple):
     names: Tensor | None = None  # (tokens,) number of the name of each, if they have names
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """Some episodes, padded to the longest: step ``t`` of episode ``b`` is token ``index[b, t]``."""
 
     rows: Rows
