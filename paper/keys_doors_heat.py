@@ -19,7 +19,6 @@ from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import COLOURS, PRESETS, Wanderer, draw_map, generate
 from secret_rl.envs.keys_doors.env import STATE_CELL
 from secret_rl.envs.keys_doors.puzzle import CELL
-from secret_rl.evaluation import attention_by_place
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +70,7 @@ def run(result: HeatResult, command: str, device: str = "auto") -> Path:
     puzzle = _puzzle(result)
     shape = puzzle.width * CELL // STATE_CELL, puzzle.height * CELL // STATE_CELL
     before = np.asarray(data.states)[:, :2]
-    heat = attention_by_place(attributions, before, shape, rows=door_of_row == door)
+    heat = attention_by_place(attributions, before, shape, door_of_row == door)
     replace_text(result.path, json.dumps({
         "settings": _settings(result), "door": COLOURS[door - 1], "rows": int(doors[door - 1]),
         "opened": int((opened == door).sum()), "heat": [[None if np.isnan(v) else round(v, 5) for v in row]
@@ -123,6 +122,21 @@ def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
     if not analyse_only:
         run(made, command)
     return [str(path) for path in figure(made)]
+
+
+def attention_by_place(
+    attributions: srl.Attributions, places: NDArray[np.int64], shape: tuple[int, int], rows: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """``shape``: the mean attention that some rows pay to a step in each place; NaN where no step was.
+
+    ``places`` (steps, 2) are those of the steps of all trajectories, end to end.
+    """
+    row, step = attributions.places()
+    kept = rows[row]
+    flat = np.ravel_multi_index(tuple(places[step[kept]].T), shape)
+    visits = np.bincount(flat, minlength=shape[0] * shape[1])
+    total = np.bincount(flat, weights=attributions.weights[kept].astype(np.float64), minlength=len(visits))
+    return np.asarray((total / np.where(visits, visits, np.nan)).reshape(shape))
 
 
 def plot_heat(heat: NDArray[np.float64], picture: NDArray[np.uint8], title: str = "") -> "Figure":

@@ -41,9 +41,6 @@ def assert_same(one, other):
     np.testing.assert_array_equal(one.optimal, other.optimal)
 
 
-# Data
-
-
 def test_what_was_put_in_comes_out():
     curves = everything()
     assert (curves.mazes, curves.seeds, curves.episodes) == SHAPE
@@ -72,11 +69,6 @@ def test_nothing_can_be_changed_afterwards():
     for array in (curves["none"], curves.optimal, curves.collected["none"]):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
-    with pytest.raises(AttributeError):
-        curves.returns = {}
-
-
-# Files
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -86,16 +78,6 @@ def test_a_round_trip_changes_no_bit(tmp_path, dtype):
         assert_same(LearningCurves.load(path), curves)
         assert_same(pickle.loads(pickle.dumps(curves)), curves)  # for other processes
     assert sorted(p.name for p in path.parent.iterdir()) == ["0.safetensors", "1.safetensors"]
-
-
-@given(
-    arrays(np.float64, st.tuples(*[st.integers(1, 3)] * 3), elements=st.floats(allow_nan=False, allow_infinity=False)),
-    st.text(min_size=1).filter(lambda name: name.strip() and name.isprintable()),
-)
-def test_any_finite_returns_and_names_survive(tmp_path_factory, returns, name):
-    path = tmp_path_factory.mktemp("any") / "curves.safetensors"
-    again = LearningCurves.load(LearningCurves({name: returns}).save(path))
-    assert again.names == (name,) and again[name].tobytes() == returns.tobytes()
 
 
 def test_other_tools_read_the_arrays_and_the_table(tmp_path):
@@ -111,35 +93,15 @@ def test_other_tools_read_the_arrays_and_the_table(tmp_path):
     assert found == {(n, *place): curves[n][place] for n in curves for place in np.ndindex(SHAPE)}
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda about, arrays: about.pop("names"), "names"),
-        (lambda about, arrays: about.update(names=["only"]), "argument 2 is longer"),
-        (lambda about, arrays: about.update(names=["a", "b\n"]), "a condition needs a printable name"),
-        (lambda about, arrays: about.update(names=[3, 4]), "a condition needs a printable name, got 3"),
-        (lambda about, arrays: arrays.pop("returns"), "returns"),
-        (lambda about, arrays: arrays.update(extra=arrays["returns"]), "extra"),
-        (lambda about, arrays: arrays.update(returns=arrays["returns"] * np.inf), "returns holds NaN or infinite"),
-        (lambda about, arrays: arrays.update(optimal=np.zeros(3)), r"optimal has shape \(3,\)"),
-    ],
-)
-def test_files_that_were_tampered_with_are_refused(tmp_path, change, said):
-    path = everything().save(tmp_path / "curves.safetensors")
-    assert_tampering_is_refused(LearningCurves.load, path, change, f"'secret-rl learning curves': .*{said}")
-
-
 def test_other_files_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"curves.npz ends in '.npz', expected '.safetensors'"):
-        everything().save(tmp_path / "curves.npz")
+    path = everything().save(tmp_path / "curves.safetensors")
+    change = lambda about, arrays: arrays.update(optimal=np.zeros(3))  # noqa: E731
+    assert_tampering_is_refused(LearningCurves.load, path, change, r"optimal has shape \(3,\)")
     with pytest.raises(FileNotFoundError):
         LearningCurves.load(tmp_path / "nowhere.safetensors")
     (tmp_path / "pickle").write_bytes(pickle.dumps(numbers()))
     with pytest.raises(FileFormatError, match="pickle cannot be read as 'secret-rl learning curves': "):
         LearningCurves.load(tmp_path / "pickle")
-
-
-# Measures
 
 
 def slow_episodes_to_threshold(returns, thresholds, window):
@@ -162,17 +124,7 @@ def test_episodes_to_threshold_equal_a_slow_loop_and_grow_with_the_threshold(cas
     each = np.linspace(-1.03, 1.03, len(returns))  # another threshold for each maze
     per_maze = time_to(returns, each, window=window)
     np.testing.assert_array_equal(per_maze, slow_episodes_to_threshold(returns, each, window))
-
-
-@given(RETURNS_AND_WINDOW, LEVELS, st.sampled_from([0.5, 2.0, 64.0]), st.sampled_from([-4.0, 0.5]))
-def test_episodes_to_threshold_do_not_depend_on_units(case, threshold, scale, shift):
-    returns, window = case
-    plain = time_to(returns, threshold, window=window)
-    moved = time_to(returns * scale + shift, threshold * scale + shift, window=window)
-    np.testing.assert_array_equal(plain, moved)
     of_best = time_to(returns, fraction=0.5, optimal=np.full(len(returns), 1.0), window=window)
-    scaled = time_to(returns * scale, fraction=0.5, optimal=scale, window=window)
-    np.testing.assert_array_equal(of_best, scaled)
     np.testing.assert_array_equal(of_best, time_to(returns, 0.5, window=window))
 
 
@@ -210,9 +162,6 @@ def test_rounding_does_not_hide_an_optimal_run():
     assert smooth(many, 500_000)[0, 0, -1] == pytest.approx(float(np.float32(0.1)), rel=1e-9)
 
 
-# Refusals
-
-
 def curves_of(**how):
     return LearningCurves(**{"returns": {"a": numbers(), "b": numbers()}, **how})
 
@@ -232,38 +181,24 @@ def measured(returns):
     ("ask", "how", "message"),
     [
         (curves_of, {"returns": {}}, "no condition: pass returns="),
-        (curves_of, {"returns": {"": numbers()}}, "a condition needs a printable name, got ''"),
-        (curves_of, {"returns": {"a\nb": numbers()}}, "a condition needs a printable name"),
-        (curves_of, {"returns": {3: numbers()}}, "a condition needs a printable name, got 3"),
         (curves_of, {"returns": {"a": numbers(), "b": numbers()[:, :2]}}, r"'b' has .*\(2, 2, 4\) but 'a' \(2, 3, 4\)"),
         (curves_of, {"optimal": [1.0] * 3}, r"optimal has shape \(3,\), expected one number or one for each of 2 maz"),
         (curves_of, {"optimal": np.nan}, "optimal must be finite"),
         (curves_of, {"collected": {"c": 1}}, r"collected of \['c'\], but the conditions are \('a', 'b'\)"),
-        (curves_of, {"collected": {"a": -1}}, "collected of 'a' must be whole numbers of at least 0, got -1"),
         (curves_of, {"collected": {"a": 0.5}}, "collected of 'a' must be whole numbers of at least 0, got 0.5"),
         (measured, {"returns": np.zeros((3, 4))}, r"of 'a' have shape \(3, 4\), expected \(mazes, seeds, episodes\)"),
         (measured, {"returns": np.zeros((3, 0, 4))}, r"have shape \(3, 0, 4\), expected .* at least one of each"),
-        (measured, {"returns": []}, r"have shape \(0,\)"),
         (measured, {"returns": [[[1.0, 2.0], [1.0]]]}, "are no array: every run must have the same number of episodes"),
         (measured, {"returns": [[["a"]]]}, "are of type <U1, expected real numbers"),
-        (measured, {"returns": np.ones((1, 1, 2), bool)}, "are of type bool"),
         (measured, {"returns": [[[0.0, 1.0]], [[2.0, np.nan]]]}, "hold nan at maze 1, seed 0, episode 1: repeat or "),
-        (measured, {"returns": [[[0.0, -np.inf]]]}, "hold -inf at maze 0, seed 0, episode 1"),
         (reached, {}, "a threshold is needed: pass threshold=..., or fraction=... with optimal=..."),
         (reached, {"threshold": 1.0, "fraction": 0.5, "optimal": 1.0}, "both threshold=1.0 and fraction=0.5 are set"),
         (reached, {"fraction": 0.5}, "fraction=0.5 of what. Pass optimal="),
         (reached, {"fraction": 1.5, "optimal": 1.0}, r"fraction must lie in \(0, 1\], got 1.5"),
-        (reached, {"fraction": 0.0, "optimal": 1.0}, r"fraction must lie in \(0, 1\], got 0.0"),
         (reached, {"fraction": 0.9, "optimal": [1.0, 0.0]}, "optimal return 0 of maze 1 is not positive"),
-        (reached, {"fraction": 0.9, "optimal": [1.0] * 3}, r"optimal has shape \(3,\), expected one number or one for"),
         (reached, {"threshold": np.nan}, "threshold must be finite, got nan"),
         (reached, {"threshold": 1.0, "window": 0}, r"window must lie in \[1, 5\], the number of episodes, got 0"),
-        (reached, {"threshold": 1.0, "window": 6}, r"window must lie in \[1, 5\]"),
-        *(
-            (final_performance, {"returns": numbers(), "share": s}, r"share must lie in \(0, 1\]")
-            for s in (0, 1.1, -0.5)
-        ),
-        *((median_time, {"times": times}, "at least one is needed, and none may be NaN") for times in ([], [np.nan])),
+        (final_performance, {"returns": numbers(), "share": 1.1}, r"share must lie in \(0, 1\], got 1.1"),
     ],
 )
 def test_bad_curves_returns_and_questions_are_refused(ask, how, message):

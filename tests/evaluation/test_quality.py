@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secret_rl.credit import Attributions, oracle_attributions, uniform_attributions
-from secret_rl.evaluation import CreditQuality, attention_by_place, credit_quality
+from secret_rl.evaluation import CreditQuality, credit_quality
 from secret_rl.trajectories import Trajectories
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -54,8 +54,8 @@ def concentration(quality):
 
 def test_events_worked_by_hand():
     positive = credit_quality(two_rows(), EVENTS)
-    assert positive.precision == positive.row_precision == pytest.approx(1 / 3)  # 3 credited, step 0 rightly
-    assert positive.recall == positive.row_recall == 1.0  # step 3 comes after the reward and does not count
+    assert positive.precision == pytest.approx(1 / 3)  # 3 credited, step 0 rightly
+    assert positive.recall == 1.0  # step 3 comes after the reward and does not count
     assert (positive.rows, positive.coverage, positive.threshold, positive.attention_on_events) == (1, 0.5, 0.2, 0.5)
     assert concentration(positive) == {0: 0.5, 1: 0.25, 2: 0.25}
     assert list(positive.concentration) == list(range(-20, 21))
@@ -81,9 +81,6 @@ def test_causes_worked_by_hand():
     nothing = credit_quality(three_rows(), np.full(9, -1))
     assert (nothing.rows, nothing.strongest, nothing.precision, nothing.average_precision) == (0, 0, 0, 0)
     assert sum(nothing.concentration.values()) == 0
-
-
-# Random rows
 
 
 def some_rows(rng, *, longest=7, ties=False):
@@ -121,7 +118,7 @@ def by_hand(given, truth, threshold, tolerance, events, rewards):
     """The measures by loops over rows and events."""
     starts = np.cumsum(given.lengths) - given.lengths
     right = credited = found = wanted = 0
-    names = ("average_precision", "strongest", "row_precision", "row_recall", "attention_on_events", "uniform_share")
+    names = ("average_precision", "strongest", "attention_on_events", "uniform_share")
     rows = []
     for r in range(len(given)):
         reward, first, weights = given.reward[r], starts[r], given.row(r)
@@ -143,9 +140,9 @@ def by_hand(given, truth, threshold, tolerance, events, rewards):
         found, wanted = found + sum(hits), wanted + len(hits)
         rows.append((
             worst_average_precision(scores, weights[~near], events == "any"), (top & near).sum() / top.sum(),
-            (chosen & near).sum() / max(chosen.sum(), 1), np.mean(hits), weights[near].sum(), near.mean(),
+            weights[near].sum(), near.mean(),
         ))  # fmt: skip
-    measures = dict(zip(names, np.mean(rows or [[0] * 6], 0), strict=True))
+    measures = dict(zip(names, np.mean(rows or [[0] * 4], 0), strict=True))
     pooled = {"precision": right / max(credited, 1), "recall": found / max(wanted, 1), "rows": len(rows)}
     return {**measures, **pooled}
 
@@ -163,16 +160,6 @@ def test_measures_equal_loops_over_steps_and_orders(seed, threshold, tolerance, 
         assert getattr(quality, name) == pytest.approx(value, abs=1e-6), name
     assert (quality.coverage, quality.threshold, quality.events) == (rows.coverage, threshold, events)
     assert sum(quality.concentration.values()) == pytest.approx(float(quality.rows > 0))
-
-
-@given(SEEDS, st.sampled_from(["all", "any"]), st.booleans())
-def test_a_larger_tolerance_never_finds_less(seed, events, ties):
-    rows, *truths = some_rows(np.random.default_rng(seed), longest=30, ties=ties)
-    for truth in truths:
-        found = [credit_quality(rows, truth, tolerance=t, events=events, rewards="all") for t in (0, 1, 2, 5, 50)]
-        for name in ("precision", "recall", "average_precision", "strongest", "attention_on_events", "uniform_share"):
-            values = [getattr(quality, name) for quality in found]
-            assert all(later >= earlier - 1e-9 for earlier, later in pairwise(values)), name
 
 
 def long_episodes(seed, count=6, length=40):
@@ -201,7 +188,7 @@ def test_the_oracle_is_perfect_and_uniform_credit_is_the_base_rate(seed, rewards
     if not len(oracle):
         return
     quality = credit_quality(oracle, data, rewards=rewards)
-    assert (quality.rows, quality.precision, quality.recall, quality.row_precision) == (len(oracle), 1, 1, 1)
+    assert (quality.rows, quality.precision, quality.recall) == (len(oracle), 1, 1)
     assert (quality.average_precision, quality.strongest, quality.coverage) == (1, 1, 1)
     assert quality.attention_on_events == pytest.approx(1, abs=1e-6)
     assert quality.concentration[0] == sum(quality.concentration.values()) == pytest.approx(1, abs=1e-6)
@@ -211,9 +198,6 @@ def test_the_oracle_is_perfect_and_uniform_credit_is_the_base_rate(seed, rewards
     assert even.strongest == pytest.approx(even.uniform_share)
     for credit in (oracle, uniform):  # each reward is handed out whole
         assert credit.step_credit().sum() == pytest.approx(data.rewards[wanted].sum(), abs=1e-4)
-
-
-# The truth, text and errors
 
 
 def test_the_truth_is_found_or_chosen_by_name():
@@ -230,7 +214,7 @@ def test_the_truth_is_found_or_chosen_by_name():
         {**steps, "annotations/other": data.rewards > 0}, episodes, data.offsets,
         data.observation_space, data.action_space, {},
     )  # fmt: skip
-    with pytest.raises(ValueError, match=r"must be named: .*'event', 'other'.* pass annotation="):
+    with pytest.raises(ValueError, match=r"must be named: pass annotation=.*'event', 'number', 'other'"):
         credit_quality(oracle, two)
 
 
@@ -269,20 +253,3 @@ def test_bad_truth_choices_and_attention_are_refused(truth, options, message):
         broken.weights[1] = wrong
         with pytest.raises(ValueError, match=f"attention of row 0 on step 1 is {wrong}"):
             credit_quality(broken, EVENTS)
-
-
-def test_attention_by_place_is_the_mean_over_visits_of_the_chosen_rows():
-    places = np.array([[0, 0], [0, 1], [1, 1], [0, 0], [0, 0], [1, 1], [0, 1], [0, 1], [0, 1]])
-    heat = attention_by_place(three_rows(), places, (2, 3))
-    assert heat[0, 0] == pytest.approx((0.5 + 0.1 + 0.6 + 0.25 + 0.5) / 5)
-    assert (heat[0, 1], heat[1, 1]) == pytest.approx((0.3 / 4, (0.2 + 0.3 + 0.25) / 3))
-    assert np.isnan(heat[1, 0]) and np.isnan(heat[:, 2]).all()
-    one = attention_by_place(three_rows(), places, (2, 3), rows=np.array([True, False, False]))
-    assert (one[0, 0], one[0, 1], one[1, 1]) == pytest.approx((0.5, 0.3, 0.2))
-    for at, shape, rows, message in (
-        (places[1:], (2, 3), None, r"shape \(8, 2\).*9 steps"),
-        (places, (2, 1), None, "do not lie in a grid of shape"),
-        (places, (2, 3), np.array([True]), "rows of shape"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            attention_by_place(three_rows(), at, shape, rows=rows)

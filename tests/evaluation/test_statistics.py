@@ -34,9 +34,6 @@ def all_counts(bootstrap, mazes, seeds):
     return np.concatenate(list(bootstrap.counts(mazes, seeds)))
 
 
-# Estimates
-
-
 @given(RUNS, st.sampled_from(SCHEMES), st.integers(0, 1000))
 def test_the_estimate_and_every_draw_are_what_scipy_and_a_slow_loop_make_of_them(values, scheme, seed):
     bootstrap = Bootstrap(scheme, draws=5, seed=seed)
@@ -60,9 +57,6 @@ def test_the_probability_of_improvement_is_that_of_a_slow_loop(pair):
     assert 0 <= forth.low <= forth.value + 1e-12 and forth.value <= forth.high + 1e-12 <= 1 + 1e-9
     # Turned around, everything is turned around: ties are worth one half to both.
     assert ends(back) == pytest.approx((1 - forth.value, 1 - forth.high, 1 - forth.low))
-
-
-# Draws
 
 
 @given(UNITS, st.integers(0, 1000))
@@ -99,9 +93,6 @@ def test_the_seed_alone_decides_the_draws_and_blocks_make_no_difference(scheme, 
     blocks = list(bootstrap.counts(5, 3))
     assert [len(block) for block in blocks] == [7] * 14 + [3]  # which bounds memory
     np.testing.assert_array_equal(np.concatenate(blocks), at_once)
-
-
-# Intervals
 
 
 def assert_scipys(ours, data, statistic, **how):
@@ -185,24 +176,13 @@ def test_pairing_takes_the_differences_between_mazes_out():
     assert width(difference(mine, unrelated)) > unpaired / 2
 
 
-@given(RUNS, st.floats(0.1, 10), st.floats(-5, 5), st.sampled_from(SCHEMES))
-def test_estimates_move_with_their_values(values, scale, shift, scheme):
-    bootstrap = Bootstrap(scheme, draws=100)
-    for statistic in (mean, interquartile_mean):
-        plain, moved = statistic(values, bootstrap), statistic(scale * values + shift, bootstrap)
-        assert ends(moved) == pytest.approx([scale * end + shift for end in ends(plain)], abs=1e-7)
-    base = np.abs(values) + 1
-    assert ends(ratio(values, base, bootstrap)) == pytest.approx(
-        ends(ratio(scale * values, scale * base, bootstrap)), abs=1e-9
-    )
-
-
-# Ratios
-
-
 def test_ratios_worked_by_hand():
     theirs = np.array([[1.0, 3.0], [2.0, 2.0]])
-    assert ratio(3 * theirs, theirs) == Estimate(3, 3, 3)
+    assert ratio(3 * theirs, theirs) == Estimate(3, 3, 3) == Estimate.from_json(Estimate(3, 3, 3).to_json())
+    assert str(ratio(3 * theirs, theirs)) == "3.000 [3.000, 3.000]"
+    assert f"{Estimate(1.26, 1, 2):.1f}" == "1.3 [1.0, 2.0]"
+        str(ratio(3 * theirs, theirs)) == "3.000 [3.000, 3.000]" and f"{Estimate(1.26, 1, 2):.1f}" == "1.3 [1.0, 2.0]"
+    )
     mine = np.array([[1.0, 1.0], [5.0, 9.0]])
     assert ratio(mine, theirs).value == 2  # of the means, not the mean of ratios
     assert ratio(-mine, theirs).value == -2
@@ -225,9 +205,6 @@ def test_draws_without_a_ratio_count_against_the_interval():
         assert ends(nothing) == expected
     assert str(nothing) == "50.000 [unbounded]"
     assert nothing.to_json() == {"value": 50, "low": None, "high": None}
-
-
-# Curves
 
 
 @pytest.mark.parametrize(("name", "statistic"), [("mean", mean), ("iqm", interquartile_mean)])
@@ -253,16 +230,6 @@ def test_points_are_spread_over_the_whole_curve(points):
     np.testing.assert_allclose(curve.value, curve.episodes)
 
 
-# Words and refusals
-
-
-def test_estimates_as_text_and_json():
-    estimate = Estimate(1.23456, 1.0, 2.0)
-    assert str(estimate) == f"{estimate}" == "1.235 [1.000, 2.000]"
-    assert f"{estimate:.1f}" == "1.2 [1.0, 2.0]"
-    assert estimate.to_json() == {"value": 1.23456, "low": 1.0, "high": 2.0}
-
-
 ONES = np.ones((2, 3))
 
 
@@ -273,15 +240,11 @@ ONES = np.ones((2, 3))
         (lambda: Bootstrap(draws=0), "draws must be at least 1, got 0"),
         (lambda: Bootstrap(confidence=95), r"confidence must lie in \(0, 1\), got 95: 0.95 for 95 %"),
         (lambda: mean(ONES[:1]), "1 maze cannot say how mazes differ: run more, or pass .*'seeds'"),
-        (lambda: mean(ONES[:1], Bootstrap("mazes")), "1 maze cannot say how mazes differ"),
         (lambda: mean(ONES[:, :1], Bootstrap("seeds")), "1 seed per maze cannot say how seeds differ"),
         (lambda: mean(np.zeros(4)), r"values have shape \(4,\), expected \(mazes, seeds\)"),
-        (lambda: mean(np.zeros((0, 3))), r"values have shape \(0, 3\), expected .* at least one of each"),
         (lambda: mean([[1.0, 2.0], [np.inf, 1.0]]), "hold inf at maze 1, seed 0.* use share_reached and median_time"),
         (lambda: ratio(ONES, [[1.0, np.nan]]), "the baseline's values hold nan at maze 0, seed 1"),
         (lambda: ratio(ONES, ONES.T), r"\(2, 3\), the baseline's of \(3, 2\): pairs need the same runs"),
-        (lambda: difference(ONES, ONES.T), "pairs need the same runs"),
-        (lambda: improvement(ONES, ONES.T), "pairs need the same runs"),
         (lambda: aggregate(ONES[None], statistic="median"), r"statistic must be one of .*, got 'median'"),
         (lambda: aggregate(ONES[None], points=1), "points must be at least 2, got 1"),
         (lambda: aggregate(ONES[None] * np.nan), "returns hold nan at maze 0, seed 0, episode 0"),

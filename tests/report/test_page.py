@@ -65,7 +65,7 @@ def fit_report(verdict="credit"):
 
 def quality():
     return CreditQuality(
-        precision=0.91, recall=0.82, average_precision=0.88, strongest=0.93, row_precision=0.9, row_recall=0.8,
+        precision=0.91, recall=0.82, average_precision=0.88, strongest=0.93,
         attention_on_events=0.77, uniform_share=0.1, coverage=0.66, rows=1234, threshold=0.2, tolerance=0, events="all",
         concentration={d: 0.5 if d == 0 else 0.01 for d in range(-10, 11)},
     ).to_json()  # fmt: skip

@@ -9,9 +9,7 @@ from .curves import median_time as median_time
 from .curves import share_reached as share_reached
 from .curves import smooth as smooth
 from .quality import CreditQuality as CreditQuality
-from .quality import attention_by_place as attention_by_place
 from .quality import credit_quality as credit_quality
-from .statistics import AggregatedCurve as AggregatedCurve
 from .statistics import Bootstrap as Bootstrap
 from .statistics import Estimate as Estimate
 from .statistics import aggregate as aggregate

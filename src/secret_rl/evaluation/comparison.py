@@ -69,10 +69,6 @@ class ComparedCondition:
     total_episodes: float | None = None
     """The same plus the target trajectories collected beforehand."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Every number by name."""
-        return dict(plain(asdict(self)))
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -96,8 +92,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON can hold it; null for what is undefined, unbounded or not known."""
-        content = dict(plain(asdict(self)))
-        return content | {name: content.pop(name) for name in ("bootstrap", "conditions")}
+        return dict(plain(asdict(self)))
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Comparison":
@@ -110,8 +105,7 @@ class Comparison:
             name: ComparedCondition(**{key: read(part) for key, part in row.items()})
             for name, row in content["conditions"].items()
         }
-        names = ("baseline", "mazes", "seeds", "episodes", "threshold", "unit")
-        return cls(conditions, bootstrap=Bootstrap(**content["bootstrap"]), **{name: content[name] for name in names})
+        return cls(**{**content, "conditions": conditions, "bootstrap": Bootstrap(**content["bootstrap"])})
 
     def table(self) -> Table:
         """The cells and notes that text, Markdown and HTML show."""
@@ -188,7 +182,10 @@ def compare(
                 "episodes_to_threshold": measures.median_time(times),
                 "total_episodes": measures.median_time(times + curves.collected[name][:, None]),
             }
-        words = _threshold_in_words(threshold, fraction, window)
+        levels = np.asarray(threshold, np.float64)
+        level = "a return set for each maze" if levels.ndim else f"a return of {levels:g}"
+        level = level if fraction is None else f"{fraction:.0%} of the optimal return"
+        words = f"{level} in the mean over {window:,} episode{'s' * (window > 1)}"
     conditions = {name: ComparedCondition(name, **row) for name, row in rows.items()}
     return Comparison(conditions, baseline, curves.mazes, curves.seeds, curves.episodes, words, bootstrap, unit)
 
@@ -213,15 +210,6 @@ def _estimates(curves: LearningCurves, baseline: str, bootstrap: Bootstrap) -> d
         name: {kind: None if i == base and kind in relative else column[i] for kind, column in columns.items()}
         for i, name in enumerate(curves)
     }
-
-
-def _threshold_in_words(threshold: ArrayLike | None, fraction: float | None, window: int) -> str:
-    if fraction is not None:
-        level = f"{fraction:.0%} of the optimal return"
-    else:
-        levels = np.asarray(threshold, np.float64)
-        level = "a return set for each maze" if levels.ndim else f"a return of {levels:g}"
-    return f"{level} in the mean over {window:,} episode{'s' * (window > 1)}"
 
 
 def _time(median: float | None) -> str:

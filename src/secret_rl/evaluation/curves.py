@@ -1,6 +1,5 @@
 """Learning curves of several conditions on the same mazes and seeds, and one number for each of their runs."""
 
-import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from secret_rl.atomic import replacing
-from secret_rl.files import FileFormat
+from secret_rl.files import FileFormat, write_csv
 
 _FORMAT = FileFormat("secret-rl learning curves", remedy="restore it or learn again")
 # Returns may be float32, and a mean of equal numbers may miss them by a rounding error: that still reaches a threshold.
@@ -45,9 +43,6 @@ class LearningCurves:
     def __post_init__(self) -> None:
         if not self.returns:
             raise ValueError("no condition: pass returns={'none': array of (mazes, seeds, episodes), ...}")
-        for name in self.returns:
-            if not isinstance(name, str) or not name.strip() or not name.isprintable():
-                raise ValueError(f"a condition needs a printable name, got {name!r}")
         returns = {name: _locked(as_returns(runs, f"returns of {name!r}")) for name, runs in self.returns.items()}
         first, shape = next((name, array.shape) for name, array in returns.items())
         for name, array in returns.items():
@@ -64,14 +59,13 @@ class LearningCurves:
             collected[name] = _locked(per_maze(given, shape[0], f"collected of {name!r}"))
             if (collected[name] < 0).any() or (collected[name] % 1).any():
                 raise ValueError(f"collected of {name!r} must be whole numbers of at least 0, got {given}")
-        object.__setattr__(self, "returns", returns)
-        object.__setattr__(self, "collected", collected)
-        if self.optimal is not None:
-            object.__setattr__(self, "optimal", _locked(per_maze(self.optimal, shape[0], "optimal")))
+        optimal = None if self.optimal is None else _locked(per_maze(self.optimal, shape[0], "optimal"))
+        for name, value in (("returns", returns), ("collected", collected), ("optimal", optimal)):
+            object.__setattr__(self, name, value)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The conditions, in the order in which they were given."""
+        """The conditions, in order."""
         return tuple(self.returns)
 
     @property
@@ -106,9 +100,6 @@ class LearningCurves:
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one safetensors file, whole or not at all; ``to_csv`` writes a table."""
-        path = Path(path)
-        if path.suffix != ".safetensors":
-            raise ValueError(f"{path.name} ends in {path.suffix!r}, expected '.safetensors' (to_csv writes tables)")
         parts = {"returns": self.returns, "collected": self.collected}
         arrays = {what: np.stack([part[name] for name in self]) for what, part in parts.items()}
         if self.optimal is not None:
@@ -125,14 +116,8 @@ class LearningCurves:
 
     def to_csv(self, path: str | Path) -> Path:
         """Write a long table (condition, maze, seed, episode, return), whole or not at all."""
-        places = np.indices((self.mazes, self.seeds, self.episodes)).reshape(3, -1)
-        with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["condition", "maze", "seed", "episode", "return"])
-            for name in self:
-                columns = (column.tolist() for column in (*places, self[name].ravel()))
-                writer.writerows((name, *row) for row in zip(*columns, strict=True))
-        return Path(path)
+        rows = ((name, *place, float(value)) for name in self for place, value in np.ndenumerate(self[name]))
+        return write_csv(path, ["condition", "maze", "seed", "episode", "return"], rows)
 
 
 def _locked(array: NDArray[Any]) -> NDArray[Any]:
@@ -178,7 +163,7 @@ def episodes_to_threshold(
 ) -> Runs:
     """(mazes, seeds) episodes played until the mean of the last ``window`` returns is at the threshold.
 
-    A run that never gets there takes infinitely long. It is not dropped: then the slowest runs would not count.
+    A run that never gets there takes infinitely long.
 
     >>> returns = np.array([[[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 1.0]]])
     >>> episodes_to_threshold(returns, fraction=0.9, optimal=1.0, window=2)
@@ -213,20 +198,13 @@ def episodes_to_threshold(
 
 def share_reached(times: ArrayLike) -> float:
     """The share of runs that reached the threshold at all."""
-    return float(np.isfinite(_times(times)).mean())
+    return float(np.isfinite(times).mean())
 
 
 def median_time(times: ArrayLike) -> float | None:
     """The median over all runs, those that never reached it included; None where the median run did not."""
-    median = float(np.median(_times(times)))
+    median = float(np.median(np.asarray(times, np.float64)))
     return median if np.isfinite(median) else None
-
-
-def _times(times: ArrayLike) -> NDArray[np.float64]:
-    values = np.asarray(times, np.float64)
-    if not values.size or np.isnan(values).any():
-        raise ValueError(f"times of shape {values.shape}: at least one is needed, and none may be NaN")
-    return values
 
 
 def as_returns(runs: Any, what: str = "returns") -> NDArray[np.floating[Any]]:

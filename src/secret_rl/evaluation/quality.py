@@ -1,16 +1,14 @@
-"""Credit against the truth (paper, section 3.1 and appendix A), and attention over a map."""
+"""Credit against the truth (paper, section 3.1 and appendix A)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.credit.attributions import Attributions, of_kind
 from secret_rl.trajectories import Trajectories
-
-if TYPE_CHECKING:
-    from secret_rl.credit import Attributions
 
 _FARTHEST = 20
 
@@ -31,10 +29,6 @@ class CreditQuality:
     """
     strongest: float
     """Share of rows whose largest weight is right (of several equal ones, the share that are)."""
-    row_precision: float
-    """Precision averaged over rows; a row that credits nothing counts 0."""
-    row_recall: float
-    """Recall averaged over rows."""
     attention_on_events: float
     """Mean share of a row's attention that is right."""
     uniform_share: float
@@ -71,7 +65,7 @@ class CreditQuality:
 
 
 def credit_quality(
-    attributions: "Attributions",
+    attributions: Attributions,
     truth: Trajectories | NDArray[np.bool_] | NDArray[np.integer[Any]],
     threshold: float = 0.2,
     *,
@@ -103,31 +97,25 @@ def credit_quality(
         raise ValueError(f"tolerance must not be negative, got {tolerance}")
     if events not in ("all", "any"):
         raise ValueError(f"events must be 'all' or 'any', got {events!r}")
-    reward = attributions.reward
-    kinds = {"positive": reward > 0, "negative": reward < 0, "all": np.ones(len(reward), np.bool_)}
-    if rewards not in kinds:
-        raise ValueError(f"rewards must be one of {sorted(kinds)}, got {rewards!r}")
     true_steps = _true_steps(attributions, _array(truth, annotation))
     concentration = np.zeros(2 * _FARTHEST + 1)
     rows = []
-    for row in np.flatnonzero(kinds[rewards]).tolist():
+    for row in np.flatnonzero(of_kind(attributions.reward, rewards)).tolist():
         if len(true := true_steps(row)):
             weights = attributions.row(row)
             if not (weights >= 0).all():
                 wrong = int(np.argmin(weights >= 0))
                 raise ValueError(f"the attention of row {row} on step {wrong} is {weights[wrong]}")
             rows.append(_judge(weights, true, threshold, tolerance, events == "any", concentration))
-    measures = np.array(rows, np.float64).reshape(-1, 8).T
-    right, credited, found, wanted, average_precision, strongest, attention, uniform = measures
+    right, credited, found, wanted, *others = np.array(rows or [(0.0,) * 8], np.float64).T
+    average_precision, strongest, attention_on_events, uniform_share = (float(values.mean()) for values in others)
     return CreditQuality(
-        precision=_ratio(right.sum(), credited.sum()),
-        recall=_ratio(found.sum(), wanted.sum()),
-        average_precision=_mean(average_precision),
-        strongest=_mean(strongest),
-        row_precision=_mean(right / np.maximum(credited, 1)),
-        row_recall=_mean(found / wanted),
-        attention_on_events=_mean(attention),
-        uniform_share=_mean(uniform),
+        precision=float(right.sum() / max(credited.sum(), 1)),
+        recall=float(found.sum() / max(wanted.sum(), 1)),
+        average_precision=average_precision,
+        strongest=strongest,
+        attention_on_events=attention_on_events,
+        uniform_share=uniform_share,
         coverage=attributions.coverage,
         rows=len(rows),
         threshold=threshold,
@@ -182,7 +170,7 @@ def _judge(
     )
 
 
-def _true_steps(attributions: "Attributions", truth: NDArray[Any]) -> Callable[[int], NDArray[np.int64]]:
+def _true_steps(attributions: Attributions, truth: NDArray[Any]) -> Callable[[int], NDArray[np.int64]]:
     """The steps of the true events of a row, from marked steps or from causes."""
     starts = np.concatenate([[0], np.cumsum(attributions.lengths)])
     if truth.shape != (starts[-1],):
@@ -201,23 +189,12 @@ def _true_steps(attributions: "Attributions", truth: NDArray[Any]) -> Callable[[
     return lambda row: cause[row : row + 1][cause[row : row + 1] >= 0]
 
 
-def _ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole else 0.0
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    return float(values.mean()) if len(values) else 0.0
-
-
 def _array(truth: Trajectories | NDArray[Any], annotation: str | None) -> NDArray[Any]:
     """(steps,) booleans or whole numbers."""
     if isinstance(truth, Trajectories):
         names = [name for name, array in truth.annotations.items() if array.dtype == np.bool_]
         if annotation is None and len(names) != 1:
-            raise ValueError(
-                f"the truth must be named: these trajectories hold the boolean annotations {names}; "
-                "pass annotation=..., or an array with one entry per step"
-            )
+            raise ValueError(f"the truth must be named: pass annotation=..., one of {sorted(truth.annotations)}")
         name = names[0] if annotation is None else annotation
         if name not in truth.annotations:
             raise ValueError(f"no annotation {name!r}: these trajectories hold {sorted(truth.annotations)}")
@@ -228,39 +205,3 @@ def _array(truth: Trajectories | NDArray[Any], annotation: str | None) -> NDArra
     if truth.dtype.kind not in "biu":
         raise ValueError(f"the truth holds {truth.dtype} values: expected booleans (events) or integers (causes)")
     return truth
-
-
-def attention_by_place(
-    attributions: "Attributions",
-    places: NDArray[np.int64],
-    shape: tuple[int, int],
-    *,
-    rows: NDArray[np.bool_] | None = None,
-) -> NDArray[np.float64]:
-    """``shape``: the mean attention of a step in each place; NaN where no step was.
-
-    Args:
-        attributions: What ``Secret.attribute`` returned.
-        places: (steps, 2) whole numbers from 0, one pair for each step of the attributed trajectories, end to end.
-        shape: Of the map.
-        rows: (rewards,) which of the attributed rewards to take; every step up to such a reward counts, with the
-            attention that reward pays to it.
-    """
-    places = np.asarray(places)
-    starts = np.concatenate([[0], np.cumsum(attributions.lengths)])
-    if places.shape != (starts[-1], 2):
-        raise ValueError(f"places of shape {places.shape}, expected (steps, 2) for {starts[-1]} steps")
-    if len(places) and (places.min() < 0 or (places.max(0) >= shape).any()):
-        raise ValueError(f"places from {places.min(0)} to {places.max(0)} do not lie in a grid of shape {shape}")
-    chosen = np.ones(len(attributions), np.bool_) if rows is None else np.asarray(rows, np.bool_)
-    if chosen.shape != (len(attributions),):
-        raise ValueError(f"rows of shape {chosen.shape} for {len(attributions)} rewards")
-    sizes = np.diff(attributions.offsets)
-    of_row = np.repeat(np.arange(len(sizes)), sizes)
-    step = np.arange(len(of_row)) - np.repeat(attributions.offsets[:-1], sizes)
-    kept = chosen[of_row]
-    passed = places[(starts[attributions.episode[of_row]] + step)[kept]]
-    flat, cells = passed[:, 0] * shape[1] + passed[:, 1], shape[0] * shape[1]
-    visits = np.bincount(flat, minlength=cells)
-    total = np.bincount(flat, weights=attributions.weights[kept].astype(np.float64), minlength=cells)
-    return np.asarray((total / np.where(visits, visits, np.nan)).reshape(shape))

@@ -6,7 +6,7 @@ one matrix product, and an interquartile mean is a running sum over the sorted r
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,20 +27,16 @@ DrawnStatistic = Callable[[Floats, Floats], Floats]
 class Bootstrap:
     """How intervals are made: percentiles of an estimate over runs drawn again with replacement.
 
-    What is drawn again decides which question the interval answers, so it is a choice:
+    What is drawn again decides which question the interval answers:
 
     - ``"both"``: mazes, then seeds within each maze drawn. What if it were all done again, on other mazes of the same
-      kind with other seeds? Seeds count twice, in the means of mazes and by themselves, so the interval is cautious
-      where mazes hardly differ: that of a mean is up to sqrt(2 - 1/seeds) times as wide as it need be.
+      kind with other seeds? Seeds count twice, so the interval of a mean is up to sqrt(2 - 1/seeds) times too wide.
     - ``"mazes"``: whole mazes with their runs. The same question, without that caution.
     - ``"seeds"``: seeds within each maze, the mazes as they are (stratified, as rliable does). What if the agents were
-      trained again on these very mazes? It says nothing of other mazes, and is far narrower where mazes differ.
+      trained again on these very mazes? It says nothing of other mazes.
 
-    Percentiles of n units are sqrt(1 - 1/n) times as wide as they should be and know nothing of Student's t. Of a mean
-    over mazes that differ much, a 95 % interval holds the truth about 85 % of the time with 5 mazes, 90 % with 10 and
-    94 % with 30.
-
-    The same runs are drawn in every condition, so that differences between mazes cancel in comparisons.
+    Of a mean over mazes that differ much, a 95 % interval holds the truth about 85 % of the time with 5 mazes, 90 %
+    with 10 and 94 % with 30. The same runs are drawn in every condition, so that differences between mazes cancel.
     """
 
     resample: Literal["both", "mazes", "seeds"] = "both"
@@ -107,12 +103,10 @@ class Estimate:
         return dict(plain(vars(self)))
 
     @classmethod
-    def from_json(cls, content: Mapping[str, float | None]) -> "Estimate":
+    def from_json(cls, content: Mapping[str, Any]) -> "Estimate":
         """The inverse of ``to_json``."""
-        value, low, high = (content[name] for name in ("value", "low", "high"))
-        return cls(
-            np.nan if value is None else value, -np.inf if low is None else low, np.inf if high is None else high
-        )
+        unknown = {"value": np.nan, "low": -np.inf, "high": np.inf}
+        return cls(**{name: other if content[name] is None else content[name] for name, other in unknown.items()})
 
 
 def mean(values: ArrayLike, bootstrap: Bootstrap = BOOTSTRAP) -> Estimate:
@@ -152,9 +146,8 @@ def probability_of_improvement(values: ArrayLike, baseline: ArrayLike, bootstrap
     return _one(means, improvements(*_pairs(values, baseline)), bootstrap)
 
 
-@dataclass(frozen=True, eq=False)
-class AggregatedCurve:
-    """A learning curve over all runs of a condition with its pointwise interval; all (points,)."""
+class Band(NamedTuple):
+    """A learning curve over all runs with its pointwise interval; all (points,)."""
 
     episodes: NDArray[np.int64]
     """Episodes played: each point is over the last ``window`` of them."""
@@ -170,7 +163,7 @@ def aggregate(
     points: int | None = 200,
     statistic: Statistic = "mean",
     bootstrap: Bootstrap = BOOTSTRAP,
-) -> AggregatedCurve:
+) -> Band:
     """The learning curve over all runs; its intervals hold point by point, not for the whole curve at once.
 
     Args:
@@ -194,7 +187,7 @@ def aggregate(
         value, draws = draw(known[statistic], smoothed[..., at[first : first + block]], bootstrap)
         parts.append((value, *_interval(draws, bootstrap.confidence)))
     value, low, high = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return AggregatedCurve(at + window, value, low, high)
+    return Band(at + window, value, low, high)
 
 
 def draw(statistic: DrawnStatistic, values: Floats, bootstrap: Bootstrap) -> tuple[Floats, Floats]:
