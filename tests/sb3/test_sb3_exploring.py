@@ -33,27 +33,6 @@ class Staying:
         return (after := carry + 0.5 * batch.steps * (0 if batch.actions is None else batch.actions == 0)), after
 
 
-def test_targets_are_those_computed_by_hand():
-    """All values of the next state are 2, the discount 0.5: worth 0 + 1 to the judged network, 5 + 1 to the other."""
-    plain = {"net_arch": [], "optimizer_class": torch.optim.SGD}
-    model = agent_in(ExploringDQN, Hallway(), policy_kwargs=plain, gamma=0.5, learning_rate=0.25, batch_size=4)
-    model.set_logger(sb3.common.logger.configure(None, [""]))
-    here, there = np.eye(4)[:1], np.eye(4)[1:2]
-    info = {"env_reward": 0.0, "shaping_reward": 5.0}
-    model.replay_buffer.add(here, there, np.zeros((1, 1)), np.full(1, 5.0), np.zeros(1), [info])
-    for policy in (model.policy, model.acting_policy):
-        with torch.no_grad():
-            for network, value in ((policy.q_net, 0.5), (policy.q_net_target, 2.0)):
-                network.q_net[0].weight.zero_()
-                network.q_net[0].bias.fill_(value)
-    model.train(1, 4)
-    # Huber: the slope is the error, 0.5 - 1, at most 1 in size; it goes to the bias and to one weight.
-    for policy, value in ((model.policy, 0.5 + 0.25 * 0.5), (model.acting_policy, 0.5 + 0.25 * 1.0)):
-        layer = policy.q_net.q_net[0]
-        assert layer.bias.tolist() == pytest.approx([value, 0.5])
-        assert layer.weight[:, 0].tolist() == pytest.approx([value - 0.5, 0.0]) and not layer.weight[:, 1:].any()
-
-
 def test_each_network_learns_as_dqn_does():
     """To the bit: the acting one as a DQN that is paid the bonus; without a bonus both as a DQN without one."""
     mine = train(ExploringDQN, TRIGGERS, 300, shaping=BONUSES, **OPTIONS).model

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import stable_baselines3 as sb3
 import torch
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, Hallway, Interrupt, Interrupted, assert_same
+from tests.sb3.deep_tasks import MAZE, SMALL, Hallway
 
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.sb3 import ShapedDictReplayBuffer, ShapedReplayBuffer, from_replay_buffer, train
@@ -188,30 +187,8 @@ def test_an_agent_learns_the_same_from_shaped_environments_and_from_a_buffer_tha
     for mine, theirs in zip(inside.policy.parameters(), outside.policy.parameters(), strict=True):
         assert torch.equal(mine, theirs)
     assert set(outside.replay_buffer.rewards.ravel()) == {0.0, 1.0} and outside.replay_buffer.terms.any()
-    with pytest.raises(ValueError, match="replay buffer has shaping_discount 0.9, but the agent discounts by 0.8"):
+    with pytest.raises(ValueError, match="replay buffer shapes for discount 0.9, but the agent discounts by 0.8"):
         train(sb3.DQN, Hallway, 30, **buffer, **OPTIONS | {"gamma": 0.8})
-
-
-def test_checkpoints_keep_terms_and_what_is_drawn(tmp_path):
-    """Training with credited transitions drawn first, interrupted or not."""
-
-    def run(folder, callback=None):
-        buffer = {"shaping": ReplayShaping(HISTORY, 0.9), "priority": 0.5}
-        return train(
-            sb3.DQN, TRIGGERS, 300, env_options=MAZE, folder=tmp_path / folder, checkpoint_every=100,
-            callback=callback, replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs=buffer,
-            **OPTIONS | {"buffer_size": 150},
-        )  # fmt: skip
-
-    whole = run("whole")
-    for at in (150, 260):
-        with pytest.raises(Interrupted):
-            run("parts", Interrupt(at))
-    parts = run("parts")
-    assert_same(parts, whole)
-    mine, theirs = parts.model.replay_buffer, whole.model.replay_buffer
-    for name in ("terms", "_shaped_rewards", "_credited", "_place_of"):
-        np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), err_msg=name)
 
 
 def test_bad_input_is_named():
@@ -221,4 +198,3 @@ def test_bad_input_is_named():
             ShapedReplayBuffer(10, *spaces, **wrong)
     with pytest.raises(ValueError, match=r"priority must be a probability, in \[0, 1\], got 1.5"):
         ShapedReplayBuffer(10, *spaces, priority=1.5)
-    assert issubclass(ShapedReplayBuffer, ReplayBuffer) and issubclass(ShapedDictReplayBuffer, DictReplayBuffer)

@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 import sb3_contrib as contrib
 import stable_baselines3 as sb3
-from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize
 from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, AtSteps, Hallway
 
 from secret_rl.envs.triggers import TriggersEnv
-from secret_rl.sb3 import PotentialShapingVecEnv, shape_with, train
+from secret_rl.sb3 import PotentialShapingVecEnv, bonus_with, shape_with, train
 from secret_rl.shaping import PotentialShaping, TablePotential, VectorPotentialShaping
 
 POTENTIAL = TablePotential({state: state / 300 for state in range(36)})
@@ -202,14 +201,10 @@ def test_a_discount_that_differs_is_named():
         (shaped_vector(), {"evaluate_every": 0}),
         (maze, {"shaping": lambda envs, _: PotentialShapingVecEnv(envs, POTENTIAL, 0.95)}),
         (shaped_maze, {"shaping": shape_with(TablePotential({0: 1.0}))}),
+        (lambda: PotentialShaping(maze(), POTENTIAL, 0.95), {"shaping": bonus_with(POTENTIAL)}),
     ):
         with pytest.raises(ValueError, match=r"shaped with discount 0.95, but the agent learns with 0.9"):
             train(sb3.DQN, env, 10, gamma=0.9, n_envs=2, **options, **QUICK_DQN)
-    buffer = {"replay_buffer_class": NStepReplayBuffer, "replay_buffer_kwargs": {"n_steps": 2, "gamma": 0.5}}
-    with pytest.raises(ValueError, match="replay buffer has gamma 0.5, but the agent discounts by 0.9"):
-        train(sb3.DQN, Hallway, 10, gamma=0.9, **buffer, **QUICK_DQN)
-    with pytest.raises(ValueError, match="ARS does not discount"):
-        train(contrib.ARS, Hallway, 10, policy="LinearPolicy", shaping=shape_with(POTENTIAL), n_envs=1)
 
 
 def test_normalised_environments_are_shaped_outside_and_monitored_inside():
@@ -228,15 +223,14 @@ def test_normalised_environments_are_shaped_outside_and_monitored_inside():
     ("changes", "words"),
     [
         ({"env": DummyVecEnv([Hallway])}, "give evaluation_env"),
-        ({"evaluation_env": "CartPole-v1"}, "learns with observation_space .* evaluation_env has"),
+        ({"evaluation_env": "CartPole-v1"}, "Observation spaces do not match"),
         ({"env_options": {"size": 3}}, "need an environment id"),
         ({"algorithm": "DQN"}, "must be a class of Stable-Baselines3"),
         ({"shaping": lambda *_: 3}, "return a VecEnv, got int"),
         ({"steps": 0}, "steps must be an integer of at least 1"),
         ({"n_envs": 1.5}, "n_envs must be an integer of at least 1"),
         ({"evaluate_every": -1}, "evaluate_every must be an integer of at least 0"),
-        ({"gamma": 1.5}, "gamma must be in"),
-        ({"evaluation_epsilon": 2}, "evaluation_epsilon must be in"),
+        ({"gamma": 1.5}, "gamma and evaluation_epsilon must be in .* got 1.5 and 0.0"),
         ({"tensorboard_log": "logs"}, "give tensorboard instead"),
         ({"checkpoint_every": 5}, "needs a folder"),
         ({"checkpoint_every": 5, "folder": "unused", "optimize_memory_usage": True}, "optimize_memory_usage"),

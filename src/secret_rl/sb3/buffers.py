@@ -37,15 +37,10 @@ def from_replay_buffer(buffer: ReplayBuffer) -> Trajectories:
     headless = sum(len(part.rows) for part in parts if part.headless)
     cut_off = sum(part.cut_off for part in episodes)
     if headless:
-        warnings.warn(
-            f"{headless} steps at the old end of the buffer have lost their beginning: left out", stacklevel=2
-        )
+        warnings.warn(f"{headless} steps at the old end of the buffer lost their beginning: left out", stacklevel=2)
     if cut_off:
-        warnings.warn(
-            f"{cut_off} episodes were cut off by a reset of the environment before they had ended, as by a second call "
-            "of learn(): each is kept as an episode that neither terminated nor was truncated",
-            stacklevel=2,
-        )
+        reason = "were cut off by a reset of the environment, as by a second call of learn(): kept as unfinished"
+        warnings.warn(f"{cut_off} episodes {reason}", stacklevel=2)
     if not episodes:
         raise ValueError("the replay buffer holds no episode from its beginning: use a larger buffer")
     return as_episodes(buffer, episodes)

@@ -28,8 +28,7 @@ _FORMAT = FileFormat("secret-rl deep training", remedy="delete the folder and tr
 _WEIGHTS = FileFormat("secret-rl policy weights", remedy="restore it or save the weights again")
 
 _MODEL_NUMBERS = (
-    "num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_current_progress_remaining", "_n_updates",
-    "_n_calls", "_episode_num", "exploration_rate",
+    "num_timesteps", "_current_progress_remaining", "_n_updates", "_n_calls", "_episode_num", "exploration_rate",
 )  # fmt: skip
 """What learning counts in algorithms of Stable-Baselines3 and sb3-contrib; nothing else is set from a file."""
 _BUFFER_NUMBERS = ("pos", "full", "_credited_count")
@@ -103,9 +102,8 @@ def read_training(folder: Path) -> tuple[dict[str, Any], bool, DeepCurve]:
 
 def save_weights(model: BaseAlgorithm, path: str | Path) -> Path:
     """Write the parameters of a model's policy to a safetensors file, whole or not at all."""
-    arrays = {name: value.detach().cpu().numpy() for name, value in model.policy.state_dict().items()}
-    about = {"algorithm": type(model).__name__, "policy": type(model.policy).__name__}
-    return _WEIGHTS.write_arrays(path, about, arrays)
+    arrays = {name: value.cpu().numpy() for name, value in model.policy.state_dict().items()}
+    return _WEIGHTS.write_arrays(path, {"algorithm": type(model).__name__}, arrays)
 
 
 def load_weights(model: BaseAlgorithm, weights: BaseAlgorithm | str | Path) -> None:
@@ -118,11 +116,9 @@ def load_weights(model: BaseAlgorithm, weights: BaseAlgorithm | str | Path) -> N
     else:
         origin, arrays = str(weights), _WEIGHTS.read_arrays(weights)[1]
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    before = {name: value.clone() for name, value in model.policy.state_dict().items()}
     try:
         model.policy.load_state_dict(tensors)
-    except RuntimeError as wrong:  # by then PyTorch has loaded what fits
-        model.policy.load_state_dict(before)
+    except RuntimeError as wrong:
         raise ValueError(
             f"the weights of {origin} do not fit {type(model).__name__}: {' '.join(str(wrong).split())} "
             "Train both with the same algorithm, policy, policy_kwargs and spaces"
@@ -149,16 +145,14 @@ def described(value: Any) -> Any:
 def _described(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype}{list(value.shape)} {_hash(value.tobytes())}"
     if isinstance(value, Mapping):
         return {str(key): _described(part) for key, part in sorted(value.items(), key=lambda pair: str(pair[0]))}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_described(part) for part in (value if isinstance(value, list | tuple) else sorted(value, key=str))]
+    if isinstance(value, list | tuple):
+        return [_described(part) for part in value]
     parts = None
     if isinstance(value, BaseAlgorithm):
         parts = value.policy.state_dict()

@@ -178,8 +178,6 @@ class CurveCallback(BaseCallback):
         )
 
     def _on_training_start(self) -> None:
-        # Every schedule refers to the whole of training, of which this may be a part.
-        self.model._total_timesteps = self._total
         envs = self.training_env
         self._shaped = is_shaped(envs)
         self._unshaped_sums, self._shaped_sums = np.zeros(envs.num_envs), np.zeros(envs.num_envs)

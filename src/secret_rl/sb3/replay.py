@@ -3,7 +3,6 @@
 from operator import itemgetter
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -31,27 +30,16 @@ class ShapedReplayBuffer(ReplayBuffer):
     """
 
     def __init__(
-        self,
-        buffer_size: int,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        device: torch.device | str = "auto",
-        n_envs: int = 1,
-        optimize_memory_usage: bool = False,
-        handle_timeout_termination: bool = True,
-        *,
-        shaping: ReplayShaping | None = None,
-        priority: float = 0.0,
-        **options: Any,
+        self, *given: Any, shaping: ReplayShaping | None = None, priority: float = 0.0, **options: Any
     ) -> None:
-        if optimize_memory_usage or not handle_timeout_termination:
+        if options.get("optimize_memory_usage") or not options.get("handle_timeout_termination", True):
             raise ValueError(
                 f"{type(self).__name__} needs what each step led to, and time limits apart from terminations: leave "
                 "optimize_memory_usage False and handle_timeout_termination True"
             )
         if not 0 <= priority <= 1:
             raise ValueError(f"priority must be a probability, in [0, 1], got {priority!r}")
-        super().__init__(buffer_size, observation_space, action_space, device, n_envs, **options)
+        super().__init__(*given, **options)
         self.shaping = shaping
         self.priority = float(priority)
         self.terms = np.zeros((self.buffer_size, self.n_envs), np.float32)
@@ -66,15 +54,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         """The discount of the shaping given, if any."""
         return None if self.shaping is None else self.shaping.discount
 
-    def add(
-        self,
-        obs: Any,
-        next_obs: Any,
-        action: NDArray[Any],
-        reward: NDArray[Any],
-        done: NDArray[Any],
-        infos: list[dict[str, Any]],
-    ) -> None:
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[dict[str, Any]]) -> None:
         """Store one step of every environment."""
         row = self.pos
         rewards = np.array([info.get("env_reward", r) for info, r in zip(infos, reward.tolist(), strict=True)])

@@ -1,10 +1,8 @@
 """Any algorithm of Stable-Baselines3, trained through one function."""
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +10,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.utils import check_for_correct_spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from secret_rl.checks import check_integer
@@ -22,7 +21,7 @@ from secret_rl.progress import progress_bar
 from secret_rl.sb3.callbacks import OnlineSecretCallback
 from secret_rl.sb3.checkpoint import TrainingFile, end_running_episodes, load_weights, training_file
 from secret_rl.sb3.curves import CurveCallback, DeepCurve, evaluate
-from secret_rl.sb3.envs import EnvLike, Shaping, is_shaped, learning_envs, sb3_envs
+from secret_rl.sb3.envs import EnvLike, Shaping, learning_envs, sb3_envs
 
 
 class Trained(NamedTuple):
@@ -55,7 +54,7 @@ def train(
     initial: BaseAlgorithm | str | Path | None = None,
     **options: Any,
 ) -> Trained:
-    """Train an algorithm of Stable-Baselines3 or sb3-contrib for ``steps`` environment steps.
+    """Train an algorithm of Stable-Baselines3 or sb3-contrib that discounts for ``steps`` environment steps.
 
     Monitors stay inside the shaping, so every return that is logged is unshaped. The agent is evaluated before the
     first step, every ``evaluate_every`` steps and at the end, unshaped, in environments of their own. Evaluations
@@ -93,42 +92,64 @@ def train(
         options: Other options of the algorithm, such as ``learning_rate``, ``policy_kwargs``, ``device``.
     """
     every = max(1, steps // 50) if evaluate_every is None else evaluate_every
+    if not (isinstance(algorithm, type) and issubclass(algorithm, BaseAlgorithm)):
+        raise TypeError(f"algorithm must be a class of Stable-Baselines3 or sb3-contrib such as DQN, got {algorithm!r}")
     for name, value in {"steps": steps, "n_envs": n_envs, "evaluation_episodes": evaluation_episodes}.items():
         check_integer(name, value, 1)
-    check_integer("evaluate_every", every, 0)
-    check_integer("seed", seed, 0)
-    _check_options(algorithm, gamma, evaluation_epsilon, folder, checkpoint_every, callback, options)
+    for name, value in {"evaluate_every": every, "seed": seed}.items():
+        check_integer(name, value, 0)
+    if not (0 < gamma <= 1 and 0 <= evaluation_epsilon <= 1):
+        raise ValueError(f"gamma and evaluation_epsilon must be in [0, 1], got {gamma!r} and {evaluation_epsilon!r}")
+    if "tensorboard_log" in options:
+        raise ValueError(f"give tensorboard instead of tensorboard_log={options['tensorboard_log']!r}")
+    callbacks = callback if isinstance(callback, list) else [] if callback is None else [callback]
+    if checkpoint_every is not None:
+        check_integer("checkpoint_every", checkpoint_every, 1)
+        if folder is None:
+            raise ValueError(f"checkpoint_every={checkpoint_every} needs a folder to keep checkpoints in")
+        if options.get("optimize_memory_usage"):
+            raise ValueError("optimize_memory_usage cannot tell a checkpoint from the end of an episode: leave one out")
+        if any(isinstance(one, OnlineSecretCallback) for one in callbacks):
+            raise ValueError("credit learned online is not kept in checkpoints: leave checkpoint_every out")
     settings = {
-        "algorithm": algorithm, "env": _origin(env), "steps": steps, "gamma": gamma, "shaping": shaping,
-        "policy": policy, "n_envs": n_envs, "env_options": env_options, "evaluation_env": _origin(evaluation_env),
-        "evaluate_every": every, "evaluation_episodes": evaluation_episodes, "evaluation_epsilon": evaluation_epsilon,
-        "seed": seed, "checkpoint_every": checkpoint_every, "initial": initial, **options,
+        "algorithm": algorithm, "env": env, "steps": steps, "gamma": gamma, "shaping": shaping, "policy": policy,
+        "n_envs": n_envs, "env_options": env_options, "evaluation_env": evaluation_env, "evaluate_every": every,
+        "evaluation_episodes": evaluation_episodes, "evaluation_epsilon": evaluation_epsilon, "seed": seed,
+        "checkpoint_every": checkpoint_every, "initial": initial, **options,
     }  # fmt: skip
     with training_file(Path(folder), settings) if folder is not None else nullcontext() as store:
         envs = learning_envs(sb3_envs(env, n_envs, env_options=env_options), shaping, gamma)
-        tests = _evaluation_envs(evaluation_env, env, evaluation_episodes, env_options, envs) if every else None
-        model = _model(algorithm, policy, envs, gamma, seed, options)
+        tests = _evaluation_envs(evaluation_env, env, evaluation_episodes, env_options) if every else None
+        if tests is not None:
+            check_for_correct_spaces(tests, envs.observation_space, envs.action_space)
+        # Copies: Stable-Baselines3 writes into policy_kwargs, which the caller may want to use again.
+        own: dict[str, Any] = {name: dict(v) if isinstance(v, Mapping) else v for name, v in options.items()}
+        model = algorithm(policy, envs, seed=seed, gamma=gamma, **own)  # type: ignore[call-arg]
+        shaped_for = getattr(getattr(model, "replay_buffer", None), "shaping_discount", None)
+        if shaped_for not in (gamma, None):
+            raise ValueError(f"the replay buffer shapes for discount {shaped_for}, but the agent discounts by {gamma}")
         if initial is not None:
             load_weights(model, initial)
-        _set_logger(model, tensorboard)
+        formats = ["stdout"] * bool(model.verbose) + ["tensorboard"] * (tensorboard is not None)
+        model.set_logger(configure(None if tensorboard is None else str(tensorboard), formats or [""]))
         play = None
         if tests is not None:
             play = partial(evaluate, model, tests, evaluation_episodes, discount=gamma, epsilon=evaluation_epsilon)
         with progress_bar(progress, "steps") as tick:
             recorder = CurveCallback(steps, gamma, seed, every, play, tick)
             recorder.init_callback(model)
-            _learn(model, recorder, callback, steps, seed, checkpoint_every or steps, store)
+            _learn(model, recorder, callbacks, steps, seed, checkpoint_every or steps, store)
         if tests is not None and tests is not evaluation_env:
             tests.close()
         return Trained(model, recorder.curve())
 
 
 def _learn(
-    model: BaseAlgorithm, recorder: CurveCallback, callback: Any, steps: int, seed: int, part_steps: int,
+    model: BaseAlgorithm, recorder: CurveCallback, callbacks: list[Any], steps: int, seed: int, part_steps: int,
     store: TrainingFile | None,
 ) -> None:  # fmt: skip
     """Learn part by part, from wherever the folder was left."""
-    part = 0
+    part, stopped = 0, False
     if store is not None and store.part:
         recorder.restore(store.load(model))
         part = store.part
@@ -136,15 +157,16 @@ def _learn(
             return
     else:
         recorder.evaluate()
-    callbacks = _Callbacks(recorder, callback)
+    of_user = [one if isinstance(one, BaseCallback) else ConvertCallback(one) for one in callbacks]
     with _schedules_over(model, steps):
-        while model.num_timesteps < steps and not callbacks.stopped:
+        while model.num_timesteps < steps and not stopped:
             _seed(model, seed, part)
             model._last_obs = None  # new episodes
             part += 1
             target = min(steps, (model.num_timesteps // part_steps + 1) * part_steps)
-            model.learn(target - model.num_timesteps, callbacks, reset_num_timesteps=False)
-            if model.num_timesteps < steps and not callbacks.stopped and store is not None:
+            model.learn(target - model.num_timesteps, [recorder, *of_user], reset_num_timesteps=False)
+            stopped = model.num_timesteps < target  # by a callback
+            if model.num_timesteps < steps and not stopped and store is not None:
                 end_running_episodes(model)
                 store.save(model, recorder.curve(), part, finished=False)
         recorder.evaluate()
@@ -178,94 +200,14 @@ def _schedules_over(model: BaseAlgorithm, steps: int) -> Iterator[None]:
             del vars(model)[name]
 
 
-class _Callbacks(CallbackList):
-    """The recorder, then the user's callbacks; remembers whether one of them ended the training."""
-
-    def __init__(self, recorder: CurveCallback, callback: Any) -> None:
-        own = [one if isinstance(one, BaseCallback) else ConvertCallback(one) for one in _listed(callback)]
-        super().__init__([recorder, *own])
-        self.stopped = False
-
-    def _on_step(self) -> bool:
-        going_on = super()._on_step()
-        self.stopped = self.stopped or not going_on
-        return going_on
-
-
 def _evaluation_envs(
-    evaluation_env: EnvLike | None, env: EnvLike, n: int, env_options: Mapping[str, Any] | None, learning: VecEnv
+    evaluation_env: EnvLike | None, env: EnvLike, n: int, env_options: Mapping[str, Any] | None
 ) -> VecEnv:
     """Environments of their own to evaluate in: by default more of the same."""
+    source = env if evaluation_env is None else evaluation_env
     if evaluation_env is None and isinstance(env, VecEnv | VectorEnv | gym.Env):
         raise ValueError(
             "the agent is evaluated in environments of their own, and env cannot be made again: give evaluation_env "
             "(an id, a function that makes one, or environments), or evaluate_every=0"
         )
-    source = env if evaluation_env is None else evaluation_env
-    envs = sb3_envs(source, n, env_options=env_options if isinstance(source, str) else None)
-    for name in ("observation_space", "action_space"):
-        mine, theirs = getattr(learning, name), getattr(envs, name)
-        if mine != theirs:
-            raise ValueError(f"the agent learns with {name} {mine}, but evaluation_env has {theirs}")
-    return envs
-
-
-def _model(
-    algorithm: type[BaseAlgorithm], policy: Any, envs: VecEnv, gamma: float, seed: int, options: dict[str, Any]
-) -> BaseAlgorithm:
-    parameters = inspect.signature(algorithm).parameters
-    discounts = "gamma" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    if not discounts and gamma != 1 and is_shaped(envs) and any(envs.get_attr("shaping_discount")):
-        raise ValueError(f"{algorithm.__name__} does not discount, so its shaping must not either: use gamma=1")
-    # Copies: Stable-Baselines3 writes into policy_kwargs, which the caller may want to use again.
-    own = {name: dict(value) if isinstance(value, Mapping) else value for name, value in options.items()}
-    model = algorithm(policy, envs, seed=seed, **own, **({"gamma": gamma} if discounts else {}))  # type: ignore[arg-type]
-    buffer = getattr(model, "replay_buffer", None)
-    for name in ("gamma", "shaping_discount"):  # of returns of several steps, and of shaping
-        theirs = getattr(buffer, name, None)
-        if theirs is not None and theirs != gamma:
-            raise ValueError(f"the replay buffer has {name} {theirs}, but the agent discounts by {gamma}")
-    return model
-
-
-def _set_logger(model: BaseAlgorithm, tensorboard: str | Path | None) -> None:
-    if tensorboard is not None and find_spec("tensorboard") is None:
-        raise ModuleNotFoundError("logging for TensorBoard needs it: pip install tensorboard")
-    formats = ["stdout"] * bool(model.verbose) + ["tensorboard"] * (tensorboard is not None)
-    model.set_logger(configure(None if tensorboard is None else str(tensorboard), formats or [""]))
-
-
-def _origin(env: Any) -> Any:
-    """What identifies environments: an id or a function itself; made ones by type and spaces."""
-    if not isinstance(env, VecEnv | VectorEnv | gym.Env):
-        return env
-    return [type(env).__name__, str(env.observation_space), str(env.action_space)]
-
-
-def _check_options(
-    algorithm: Any, gamma: float, epsilon: float, folder: Any, checkpoint_every: int | None, callback: Any,
-    options: dict[str, Any],
-) -> None:  # fmt: skip
-    if not (isinstance(algorithm, type) and issubclass(algorithm, BaseAlgorithm)):
-        raise TypeError(f"algorithm must be a class of Stable-Baselines3 or sb3-contrib such as DQN, got {algorithm!r}")
-    if not 0 < gamma <= 1:
-        raise ValueError(f"gamma must be in (0, 1], got {gamma!r}")
-    if not 0 <= epsilon <= 1:
-        raise ValueError(f"evaluation_epsilon must be in [0, 1], got {epsilon!r}")
-    if "tensorboard_log" in options:
-        raise ValueError(f"give tensorboard instead of tensorboard_log={options['tensorboard_log']!r}")
-    if checkpoint_every is None:
-        return
-    check_integer("checkpoint_every", checkpoint_every, 1)
-    if folder is None:
-        raise ValueError(f"checkpoint_every={checkpoint_every} needs a folder to keep checkpoints in")
-    if options.get("optimize_memory_usage"):
-        raise ValueError("optimize_memory_usage cannot tell a checkpoint from the end of an episode: leave one out")
-    if any(isinstance(one, OnlineSecretCallback) for one in _listed(callback)):
-        raise ValueError(
-            "credit that OnlineSecretCallback learns is not kept in checkpoints: leave checkpoint_every out"
-        )
-
-
-def _listed(callback: Any) -> list[Any]:
-    return callback if isinstance(callback, list) else [] if callback is None else [callback]
+    return sb3_envs(source, n, env_options=env_options if isinstance(source, str) else None)
