@@ -3,13 +3,12 @@
 import json
 import warnings
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
-from secret_rl.trajectories.building import pack
 from secret_rl.trajectories.nested import Array, map_arrays
 from secret_rl.trajectories.store import save_blocks
 from secret_rl.trajectories.types import Episode, Trajectories
@@ -32,8 +31,9 @@ def to_minari(data: Trajectories, dataset_id: str, **metadata: Any) -> Any:
     observations repeats the last one, since Minari asks for one. ``metadata`` (author, description, env, ...) is passed
     on to Minari.
     """
-    for space in (data.observation_space, data.action_space):
-        _check_names(space)
+    for path in data.columns():
+        if "%2F" in path or "." in path.split("/"):
+            raise ValueError(f"Minari cannot store {path!r}, which is a path in HDF5: rename the entry")
     final = {name: getattr(data, name) is not None for name in ("final_observations", "final_states")}
     ours = json.dumps({"meta": dict(data.meta), **final})
     if dataset_id in minari.list_local_datasets():
@@ -69,18 +69,6 @@ def from_minari(dataset: Any, *, out: str | Path | None = None, overwrite: bool 
     return Trajectories.load(save_blocks(blocks, meta, out, overwrite=overwrite), verify=False)
 
 
-def _check_names(space: gym.Space[Any]) -> None:
-    """An error where an entry has a name that HDF5 takes for a path."""
-    parts: Any = getattr(space, "spaces", ())
-    if isinstance(space, gym.spaces.Dict):
-        for name in parts:
-            if name == "." or "/" in name:
-                raise ValueError(f"Minari cannot store an entry called {name!r}, which is a path in HDF5: rename it")
-        parts = parts.values()
-    for part in parts:
-        _check_names(part)
-
-
 def _buffer(episode: Episode) -> Any:
     """An episode as Minari takes it: one more observation and state than steps."""
 
@@ -112,35 +100,27 @@ def _buffer(episode: Episode) -> Any:
 
 
 def _blocks(dataset: Any, ours: Mapping[str, Any]) -> Iterator[Trajectories]:
-    block: list[dict[str, Any]] = []
-    kept: frozenset[str] | None = None
-    for number, episode in enumerate(dataset.iterate_episodes()):
-        usable = _usable_infos(episode.infos or {}, len(episode))
-        if kept is None:
-            kept = frozenset(usable)
-            left_out = sorted(set(episode.infos or {}) - kept - {_PER_EPISODE})
+    spaces = {"observation_space": dataset.observation_space, "action_space": dataset.action_space}
+    episodes = iter(dataset.iterate_episodes())
+    names: set[str] | None = None
+    while block := list(islice(episodes, _EPISODES_AT_A_TIME)):
+        if names is None:
+            names = {name for name, rows in (block[0].infos or {}).items() if _is_per_step(rows, len(block[0]))}
+            left_out = sorted((block[0].infos or {}).keys() - names - {_PER_EPISODE})
             if left_out:
                 warnings.warn(f"infos without a number per step are left out: {left_out}", stacklevel=3)
-        if kept - usable.keys():
-            raise ValueError(f"episode {number} lacks the infos {sorted(kept - usable.keys())} that episode 0 has")
-        block.append(_episode(episode, {name: usable[name] for name in kept}, ours))
-        if len(block) == _EPISODES_AT_A_TIME:
-            yield pack(block, dataset.observation_space, dataset.action_space, {})
-            block = []
-    if block:
-        yield pack(block, dataset.observation_space, dataset.action_space, {})
+        yield Trajectories.from_episodes([_episode(episode, names, ours) for episode in block], **spaces)
 
 
-def _usable_infos(infos: Mapping[str, Any], steps: int) -> dict[str, Array]:
-    """Numeric infos with a row per step: T rows, or T + 1 with the reset's first."""
-    arrays = {name: value for name, value in infos.items() if isinstance(value, np.ndarray)}
-    rows = (steps,), (steps + 1,)
-    return {name: array for name, array in arrays.items() if array.dtype.kind in "biuf" and array.shape[:1] in rows}
+def _is_per_step(rows: Any, steps: int) -> bool:
+    """Whether an info holds numbers: T rows, or T + 1 with the reset's first."""
+    return isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf" and rows.shape[:1] in ((steps,), (steps + 1,))
 
 
-def _episode(episode: Any, infos: dict[str, Array], ours: Mapping[str, Any]) -> dict[str, Any]:
-    steps = len(episode)
-    observations, states = episode.observations, infos.pop("state", None)
+def _episode(episode: Any, names: set[str], ours: Mapping[str, Any]) -> dict[str, Any]:
+    steps, infos = len(episode), episode.infos or {}
+    kept = {name: rows for name, rows in infos.items() if name in names and _is_per_step(rows, steps)}
+    observations, states = episode.observations, kept.pop("state", None)
     if not ours.get("final_observations", True):
         observations = map_arrays(lambda rows: rows[:steps], observations)
     if states is not None and not ours.get("final_states", True):
@@ -152,6 +132,6 @@ def _episode(episode: Any, infos: dict[str, Array], ours: Mapping[str, Any]) -> 
         "terminated": episode.terminations.astype(np.bool_),
         "truncated": episode.truncations.astype(np.bool_),
         "states": states,
-        "annotations": {name: rows[len(rows) - steps :] for name, rows in infos.items()},
-        "episode_annotations": {n: v[0] for n, v in (episode.infos or {}).get(_PER_EPISODE, {}).items()},
+        "annotations": {name: rows[len(rows) - steps :] for name, rows in kept.items()},
+        "episode_annotations": {name: rows[0] for name, rows in infos.get(_PER_EPISODE, {}).items()},
     }

@@ -79,7 +79,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, torch.nn.Module):
         parts = value.state_dict()
     elif isinstance(value, Trajectories):
-        parts = [*value.columns(), value.offsets, value.meta, value.observation_space, value.action_space]
+        parts = [value.columns(), value.offsets, value.meta, value.observation_space, value.action_space]
     elif isinstance(value, Mapping | list | tuple):
         parts = value
     elif callable(value) or not hasattr(value, "__dict__"):

@@ -230,9 +230,9 @@ def _numbers(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _sealed_column(originals: Files, name: str, rng: np.random.Generator) -> Damage:
     """A column of a store with other numbers, shape or dtype; its header agrees with it."""
     folder = Path(name).parent
-    (header_name,) = (str(folder / n) for n in ("header.json", "progress.json") if str(folder / n) in originals)
+    header_name = str(folder / "header.json")
     header = json.loads(originals[header_name])
-    columns = header["arrays"] if "arrays" in header else header["files"]
+    columns = header["arrays"]
     column, entry = next((column, entry) for column, entry in columns.items() if entry["file"] == Path(name).name)
     shape, dtype = tuple(entry["shape"]), np.dtype(entry["dtype"])
     size = dtype.itemsize * math.prod(shape)  # a column that is not finished may hold more
@@ -251,8 +251,6 @@ def _sealed_column(originals: Files, name: str, rng: np.random.Generator) -> Dam
         fitting = [other for other in others if np.dtype(other).itemsize == dtype.itemsize and other != dtype.str]
         array = array.view(_one(fitting, rng)) if fitting else array
     entry |= {"shape": list(array.shape), "dtype": array.dtype.str, "crc32": zlib.crc32(array.tobytes())}
-    if column == "offsets" and "episodes" in header and rng.random() < 0.5:
-        header["episodes"] = max(len(array) - 1, 0)
     seal(header)
     described = repr({"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape})
     start = np.lib.format.magic(1, 0) + (246).to_bytes(2, "little") + described.encode("latin1").ljust(245) + b"\n"

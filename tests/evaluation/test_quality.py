@@ -1,6 +1,7 @@
 """Credit against the truth: worked by hand, equal to loops, right for the oracle, low for uniform credit."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -209,11 +210,7 @@ def test_the_truth_is_found_or_chosen_by_name():
     assert by_cause == credit_quality(oracle, data.annotations["cause"]) != credit_quality(oracle, data)
     with pytest.raises(ValueError, match="no annotation 'cue': these trajectories hold .'cause', 'event', 'number'."):
         credit_quality(oracle, data, annotation="cue")
-    steps, episodes = data.columns()
-    two = Trajectories.from_columns(
-        {**steps, "annotations/other": data.rewards > 0}, episodes, data.offsets,
-        data.observation_space, data.action_space, {},
-    )  # fmt: skip
+    two = replace(data, annotations={**data.annotations, "other": data.rewards > 0}, trusted=True)
     with pytest.raises(ValueError, match=r"must be named: pass annotation=.*'event', 'number', 'other'"):
         credit_quality(oracle, two)
 

@@ -93,7 +93,7 @@ def test_episode_seeds_never_repeat_and_do_not_depend_on_blocks(seed):
 
 
 def test_triggers_takes_the_compiled_path_and_it_is_what_the_env_does(monkeypatch):
-    monkeypatch.setattr(rollouts, "_Roller", None)
+    monkeypatch.setattr(rollouts, "_Player", None)
     data = srl.collect(ID, 40, seed=3, env_options={"triggers": 1})
     replay(gym.make(ID, triggers=1), data)
     for env in (TriggersEnv(triggers=1), gym.make(ID, triggers=1), gym.make_vec(ID, 3, triggers=1)):
@@ -257,9 +257,9 @@ COLLECTING = textwrap.dedent(
     rollouts._SCAN = 2048
     store._SECONDS_BETWEEN_COMMITS = 0.0
     real, commits = store.ResumableStore.commit, 0
-    def noticed(self, **progress):
+    def noticed(self, meta):
         global commits
-        real(self, **progress)
+        real(self, meta)
         commits += 1
         if commits == 3:
             print("committed", flush=True)
@@ -309,8 +309,8 @@ def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, m
     options = {"seed": 3, "env_options": {"desc": ("SFF", "FHF", "FFG")}}  # JSON has no tuples
     real, commits = store.ResumableStore.commit, itertools.count(1)
 
-    def interrupted(self, **progress):
-        real(self, **progress)
+    def interrupted(self, meta):
+        real(self, meta)
         if next(commits) == 2:
             raise KeyboardInterrupt
 

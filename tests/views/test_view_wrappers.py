@@ -9,7 +9,7 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from tests.views.cases import CASES, IMAGE, IMAGE_VIEWS, ROOM, Room, assert_same, blind, row
+from tests.views.cases import CASES, IMAGE, IMAGE_VIEWS, Room, assert_same, blind, row
 
 import secret_rl as srl
 from secret_rl.trajectories.nested import arrays_of
@@ -64,9 +64,8 @@ def test_wrapping_then_collecting_is_collecting_then_transforming(space, views):
     assert seen.equals(plain) == (views == (CropView(7),)), "only a crop to the whole image hides nothing"
     for nest, count in ((seen.observations, seen.steps), (seen.final_observations, len(seen))):
         assert all(row(nest, i) in seen.observation_space for i in range(count))
-    for before, after in zip(plain.columns(), seen.columns(), strict=True):
-        before, after = ({n: a for n, a in c.items() if "observations" not in n} for c in (before, after))
-        assert before.keys() == after.keys() and all(before[name] is after[name] for name in before)
+    before, after = ({n: a for n, a in d.columns().items() if "observations" not in n} for d in (plain, seen))
+    assert before.keys() == after.keys() and all(before[name] is after[name] for name in before)
     assert seen.offsets is plain.offsets and seen.action_space == plain.action_space
     assert {name: value for name, value in seen.meta.items() if name != "views"} == plain.meta
 
@@ -120,7 +119,7 @@ def test_trajectories_without_final_observations_or_episodes():
         [{"observations": np.ones((2, 5, 5), np.uint8), "actions": [0, 1], "rewards": [0, 1]}]
     )
     assert apply_view(data, CropView(3)).final_observations is None
-    empty = srl.Trajectories.from_episodes([], observation_space=ROOM, action_space=gym.spaces.Discrete(2))
+    empty = srl.collect(Room(), 2, blind)[:0]
     seen = apply_view(empty, CropView(3, "image"), MaskView(((0, 1),), key="image"))
     assert seen.observations["image"].shape == (0, 3, 3, 3)
 

@@ -55,8 +55,7 @@ class Info(Command):
     def run(self) -> None:
         """Print the summary."""
         data = secret_rl.Trajectories.load(self.data, verify=self.verify or None)
-        steps, episodes = data.columns()
-        fields = {name: f"{a.dtype} {a.shape}" for name, a in {**steps, **episodes}.items()}
+        fields = {name: f"{array.dtype} {array.shape}" for name, array in data.columns().items()}
         lines = [
             str(data.summary()),
             *(f"{key:<13} {json.dumps(value)}" for key, value in data.meta.items()),

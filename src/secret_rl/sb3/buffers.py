@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 
-from secret_rl.trajectories.building import pack
 from secret_rl.trajectories.nested import map_arrays, map_leaves, rows_differ
 from secret_rl.trajectories.types import Trajectories
 
@@ -92,7 +91,7 @@ def _cut_off(buffer: Any, order: NDArray[np.int64]) -> NDArray[np.bool_]:
 def as_episodes(buffer: ReplayBuffer, parts: Sequence[Segment]) -> Trajectories:
     """Segments of a replay buffer as trajectories, in this order, those without their beginning included."""
     episodes = [_episode(buffer, part) for part in parts]
-    return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "replay buffer"})
+    return _packed(buffer, episodes, "replay buffer")
 
 
 def from_rollout_buffer(buffer: RolloutBuffer) -> Trajectories:
@@ -126,7 +125,12 @@ def from_rollout_buffer(buffer: RolloutBuffer) -> Trajectories:
             episodes.append(episode)
     if not episodes:
         raise ValueError("no episode starts in the rollout buffer: use longer rollouts")
-    return pack(episodes, buffer.observation_space, buffer.action_space, {"source": "rollout buffer"})
+    return _packed(buffer, episodes, "rollout buffer")
+
+
+def _packed(buffer: Any, episodes: list[dict[str, Any]], source: str) -> Trajectories:
+    spaces = {"observation_space": buffer.observation_space, "action_space": buffer.action_space}
+    return Trajectories.from_episodes(episodes, **spaces, meta={"source": source})
 
 
 def _episode(buffer: Any, segment: Segment) -> dict[str, Any]:

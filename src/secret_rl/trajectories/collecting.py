@@ -1,8 +1,7 @@
 """``collect``: a policy and an environment become trajectories."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
-from secret_rl.files import check_same, whole_number
-from secret_rl.progress import Show, Tick, progress_bar
+from secret_rl.progress import Show, progress_bar
 from secret_rl.trajectories.building import annotation_names, env_meta
 from secret_rl.trajectories.rollouts import Blocks, Selection, compiled_blocks, env_blocks, policy_name, vector_blocks
 from secret_rl.trajectories.store import ResumableStore, check_target, load
@@ -75,25 +73,39 @@ def collect(
     if isinstance(seed, bool) or not hasattr(seed, "__index__") or seed < 0:
         raise ValueError(f"seed must be a non-negative integer, got {seed!r}")
     selection = Selection(episodes, success_share, _DRAWS_PER_EPISODE * episodes if max_draws is None else max_draws)
-    if out is not None:
-        check_target(Path(out), overwrite)
-    made, make_env = _resolve(env, dict(env_options or {}))
-    try:
+    with ExitStack() as stack:
+        store = None if out is None else stack.enter_context(closing(ResumableStore(Path(out))))
+        if store is not None:
+            check_target(store.path, overwrite)
+        made, make_env = _resolve(env, dict(env_options or {}))
+        if made is not env:
+            stack.callback(made.close)
         play = _player(made, make_env, policy, seed, workers, annotations, max_episode_steps)
         meta = env_meta(made) | {"policy": policy_name(policy), "seed": int(seed)}
         meta |= {"success_share": success_share, "episodes": episodes}
-        with progress_bar(progress, "episodes") as bar:
-            if out is not None:
-                return _on_disk(play, selection, meta, bar, ResumableStore(Path(out)), overwrite)
-            parts = []
-            with closing(play(selection)) as blocks:
-                for block in blocks:
-                    parts.append(block)
-                    _show(bar, selection)
-            return Trajectories.concatenate(parts).with_meta(**meta, drawn=selection.drawn)
-    finally:
-        if made is not env:
-            made.close()
+        if play.func is vector_blocks:
+            meta["num_envs"] = made.num_envs
+        committed = None if store is None else store.resume(meta)
+        if committed is not None:
+            selection.kept, selection.successes = len(committed), int(committed.successful.sum())
+            selection.drawn = int(committed.meta["drawn"])
+        show = stack.enter_context(progress_bar(progress, "episodes"))
+        parts = []
+        for block in stack.enter_context(closing(play(selection))):
+            drawn = f"{selection.drawn:,} drawn" if success_share is not None else ""
+            show(drawn, selection.kept, episodes)
+            if store is None:
+                parts.append(block)
+                continue
+            store.append(block)
+            # A block may hold only part of a selection: commit when all that was chosen is written.
+            if play.func is not vector_blocks and store.episodes == selection.kept:
+                store.commit({**meta, "drawn": selection.drawn})
+        meta["drawn"] = selection.drawn
+        if store is None:
+            return Trajectories.concatenate(parts).with_meta(**meta)
+        store.finish(meta, overwrite)
+    return load(store.path, verify=False)
 
 
 def _resolve(env: EnvLike, options: dict[str, Any]) -> tuple[Any, Callable[[], gym.Env[Any, Any]] | None]:
@@ -135,49 +147,3 @@ def _is_bare(env: Any) -> bool:
     while isinstance(env, OrderEnforcing | PassiveEnvChecker):
         env = env.env
     return env is env.unwrapped
-
-
-def _on_disk(
-    play: partial[Blocks], selection: Selection, meta: dict[str, Any], bar: Tick, store: ResumableStore, overwrite: bool
-) -> Trajectories:
-    resumable = play.func is not vector_blocks
-
-    def state() -> dict[str, Any]:
-        return {"meta": meta, "successes": selection.successes, "drawn": selection.drawn}
-
-    try:
-        # A tuple comes back from JSON as a list.
-        before, now = store.progress.get("meta"), json.loads(json.dumps(meta, default=str))
-        if store.placed and before == now:
-            store.confirm()
-            return load(store.path, verify=False)
-        if store.placed and not overwrite:
-            raise FileExistsError(f"{store.path} exists: choose another name, or pass overwrite=True to replace it")
-        if before is not None and not store.placed:
-            check_same(store.folder, "an unfinished collection", before, now)
-        if before is not None and not store.placed and resumable:
-            store.resume()
-            selection.kept = store.episodes
-            with store.reading():
-                selection.successes = whole_number(store.progress["successes"])
-                selection.drawn = whole_number(store.progress["drawn"])
-        else:
-            store.begin()
-        _show(bar, selection)
-        with closing(play(selection)) as blocks:
-            for block in blocks:
-                store.append(block)
-                _show(bar, selection)
-                # A block may hold only part of a selection: commit when all that was chosen is written.
-                if resumable and store.episodes == selection.kept and store.due():
-                    store.commit(**state())
-        store.finish({**meta, "drawn": selection.drawn}, state(), overwrite)
-    except BaseException:
-        store.stop()
-        raise
-    return load(store.path, verify=False)
-
-
-def _show(bar: Tick, selection: Selection) -> None:
-    drawn = f"{selection.drawn:,} drawn" if selection.success_share is not None else ""
-    bar(drawn, selection.kept, selection.episodes)

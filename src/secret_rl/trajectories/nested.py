@@ -26,27 +26,26 @@ def map_arrays(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     return function(nest, *others)
 
 
-def map_paths(function: Callable[[str, Any], Any], path: str, nest: Any) -> Any:
-    """Apply ``function`` to the path and the array of each leaf: ``observations/position``, ``observations/0``, ..."""
-    if isinstance(nest, dict):
-        return {key: map_paths(function, _subpath(path, key), part) for key, part in nest.items()}
-    if isinstance(nest, tuple):
-        return tuple(map_paths(function, _subpath(path, i), part) for i, part in enumerate(nest))
-    return function(path, nest)
-
-
-def named_arrays(name: str, nest: Any) -> list[tuple[str, Any]]:
-    """The arrays of a nest with their paths."""
-    found: list[tuple[str, Any]] = []
-    map_paths(lambda path, array: found.append((path, array)), name, nest)
-    return found
-
-
 def arrays_of(nest: Any) -> list[Any]:
     """The arrays of a nest."""
     found: list[Any] = []
     map_arrays(found.append, nest)
     return found
+
+
+def named_arrays(name: str, nest: Any) -> list[tuple[str, Any]]:
+    """The arrays of a nest with their paths: ``observations/position``, ``observations/0``, ... No two are the same."""
+    if not isinstance(nest, dict | tuple):
+        return [(name, nest)]
+    parts = nest.items() if isinstance(nest, dict) else enumerate(nest)
+    escaped = ((str(key).replace("%", "%25").replace("/", "%2F"), part) for key, part in parts)
+    return [named for key, part in escaped for named in named_arrays(f"{name}/{key}", part)]
+
+
+def gather(template: Any, name: str, arrays: Mapping[str, Array]) -> Nest:
+    """The inverse of ``named_arrays``, in the nesting of ``template``."""
+    paths = iter([path for path, _ in named_arrays(name, template)])
+    return cast(Nest, map_arrays(lambda _: arrays[next(paths)], template))
 
 
 def leaf_spaces(space: "gym.Space[Any]") -> Any:
@@ -60,11 +59,6 @@ def leaf_spaces(space: "gym.Space[Any]") -> Any:
 def map_leaves(function: Callable[["gym.Space[Any]", Any], Any], space: "gym.Space[Any]", nest: Any) -> Any:
     """Apply ``function`` to each leaf space and the array of its rows."""
     return map_arrays(function, leaf_spaces(space), nest)
-
-
-def gather(space: "gym.Space[Any]", name: str, arrays: Mapping[str, Array]) -> Nest:
-    """The inverse of ``named_arrays`` for rows that are elements of ``space``."""
-    return cast(Nest, map_paths(lambda path, _: arrays[path], name, leaf_spaces(space)))
 
 
 def stack(space: "gym.Space[Any]", elements: list[Any]) -> Nest:
@@ -87,8 +81,3 @@ def rows_differ(nest: Any, other: Any) -> NDArray[np.bool_]:
         return np.asarray(unequal.reshape(len(one), -1).any(1))
 
     return np.asarray(np.logical_or.reduce(arrays_of(map_arrays(compare, nest, other))))
-
-
-def _subpath(name: str, key: object) -> str:
-    """The path of a part; two parts never have the same one, whatever the keys are."""
-    return f"{name}/{str(key).replace('%', '%25').replace('/', '%2F')}"

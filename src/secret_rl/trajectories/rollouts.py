@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from secret_rl.processes import WorkerPool
 from secret_rl.seeding import episode_seeds, first_vector_seed, policy_seed
-from secret_rl.trajectories.building import EpisodeBuilder, pack
+from secret_rl.trajectories.building import EpisodeBuilder
 from secret_rl.trajectories.nested import arrays_of, map_arrays
 from secret_rl.trajectories.types import Trajectories
 
@@ -37,7 +37,7 @@ _TASKS_PER_WORKER = 2  # one to play and one to wait for it
 
 
 class TooFewSuccessesError(RuntimeError):
-    """The share of successful episodes asked for was not found within the draws allowed."""
+    """The share of successful episodes was not reached within the draws allowed."""
 
 
 @dataclass
@@ -65,39 +65,32 @@ class Selection:
 
     @property
     def complete(self) -> bool:
-        """Whether all episodes asked for are kept."""
+        """Whether enough episodes are kept."""
         return self.kept >= self.episodes
 
     def choose(self, successful: NDArray[np.bool_]) -> NDArray[np.int64]:
         """The positions, in a block of draws, of the episodes to keep."""
-        if self.success_share is None:
-            chosen = np.arange(min(len(successful), self.episodes - self.kept))
-        else:
-            chosen = self._with_share(successful, self.success_share)
-        self.kept += len(chosen)
-        self.successes += int(np.count_nonzero(successful[chosen]))
-        self.drawn += int(chosen[-1]) + 1 if self.complete else len(successful)
+        chosen: list[int] = []
+        allowed = self._allowed()
+        for position, success in enumerate(successful.tolist()):
+            if success or self.kept < allowed:
+                chosen.append(position)
+                self.kept += 1
+                self.successes += success
+                if self.complete:
+                    break
+                allowed = self._allowed()
+        self.drawn += chosen[-1] + 1 if self.complete else len(successful)
         if self.max_draws is not None and self.drawn >= self.max_draws and not self.complete:
             found = f"{self.drawn:,} episodes were drawn and {self.successes:,} of those kept hold a positive reward"
             wanted = f"{self.episodes:,} episodes with success_share={self.success_share}"
             remedy = "lower the share, collect with a policy that succeeds more often, or raise max_draws"
             raise TooFewSuccessesError(f"{found}, too few for {wanted}: {remedy}")
-        return chosen
-
-    def _with_share(self, successful: NDArray[np.bool_], share: float) -> NDArray[np.int64]:
-        chosen: list[int] = []
-        successes, following = self.successes, 0
-        for hit in [*np.flatnonzero(successful).tolist(), len(successful)]:
-            # failures between two successes: as many as the share allows
-            left = self.episodes - self.kept - len(chosen)
-            allowed = math.floor(successes / share + 1e-9) - self.kept - len(chosen)
-            failures = max(0, min(allowed, hit - following, left))
-            chosen += range(following, following + failures)
-            if failures < left and hit < len(successful):
-                chosen.append(hit)
-                successes += 1
-            following = hit + 1
         return np.array(chosen, np.int64)
+
+    def _allowed(self) -> float:
+        """How many episodes may be kept without another success."""
+        return math.inf if self.success_share is None else math.floor(self.successes / self.success_share + 1e-9)
 
 
 class Policy:
@@ -113,11 +106,11 @@ class Policy:
         expected = 'policy must be "random", a callable or an object with predict(observation)'
         if isinstance(policy, str) and policy != "random":
             raise ValueError(f"{expected}, got {policy!r}")
-        if not (isinstance(policy, str) or hasattr(policy, "predict") or callable(policy)):
+        self._random, self._predicts = isinstance(policy, str), hasattr(policy, "predict")
+        if not (self._random or self._predicts or callable(policy)):
             raise TypeError(f"{expected}, got {type(policy).__name__}")
         self._policy, self._space = policy, env.action_space
-        self._random, self._predicts = isinstance(policy, str), hasattr(policy, "predict")
-        self._takes_rng = callable(policy) and _positional_parameters(policy) >= 2
+        self._needs_rng = callable(policy) and not self._predicts and _needs_rng(policy)
         self._rng = np.random.default_rng(0)
         self._memory: Any = None  # of recurrent models
         self._starting = True
@@ -144,7 +137,7 @@ class Policy:
             )
             self._starting = False
             return action
-        return self._policy(observation, self._rng) if self._takes_rng else self._policy(observation)
+        return self._policy(observation, self._rng) if self._needs_rng else self._policy(observation)
 
 
 def policy_name(policy: Any) -> str:
@@ -164,13 +157,15 @@ def _class_of(policy: Any) -> type | None:
     return made if isinstance(made, type) else None
 
 
-def _positional_parameters(function: Callable[..., Any]) -> int:
+def _needs_rng(function: Callable[..., Any]) -> bool:
+    """Whether a policy cannot be called with an observation alone."""
     try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 1
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters)
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return True
+    except ValueError:  # it is built in, and has no signature
+        return False
+    return False
 
 
 class CompiledEpisodes(Protocol):
@@ -188,7 +183,7 @@ class CompiledEpisodes(Protocol):
 def compiled_blocks(env: Any, seed: int, workers: int, selection: Selection) -> Blocks:
     """Random play of an environment that offers ``random_episodes()``.
 
-    Outcomes come first where a share is asked for, and only what is kept is written down.
+    Where there is a share to reach, outcomes come first, and only what is kept is recorded.
     """
     episodes: CompiledEpisodes = env.unwrapped.random_episodes()
     single = "single_" if isinstance(env, VectorEnv) else ""
@@ -213,7 +208,7 @@ def compiled_blocks(env: Any, seed: int, workers: int, selection: Selection) -> 
                 yield from pool.map(record, parts[i : i + workers])
 
 
-class _Roller:
+class _Player:
     """Plays whole episodes in one environment."""
 
     def __init__(
@@ -222,10 +217,11 @@ class _Roller:
         self._env, self._policy = env, Policy(policy, env)
         self._annotations, self._limit = annotations, max_episode_steps
 
-    def __call__(self, seeds: list[int]) -> list[dict[str, Any]]:
-        return [self._roll(seed) for seed in seeds]
+    def play(self, seeds: list[int]) -> list[dict[str, Any]]:
+        """An episode for each seed."""
+        return [self._episode(seed) for seed in seeds]
 
-    def _roll(self, seed: int) -> dict[str, Any]:
+    def _episode(self, seed: int) -> dict[str, Any]:
         observation, info = self._env.reset(seed=seed)
         self._policy.begin(policy_seed(seed))
         episode = EpisodeBuilder(observation, info, self._annotations, seed)
@@ -242,34 +238,34 @@ def env_blocks(
     annotations: tuple[str, ...], max_episode_steps: int | None, selection: Selection,
 ) -> Blocks:  # fmt: skip
     """Any Gymnasium environment, one reset with its own seed per episode, in one or several processes."""
-    roller = _Roller(env, policy, annotations, max_episode_steps)
-    if selection.complete:  # an interrupted collection that lacked its last touch only
-        return
+    player = _Player(env, policy, annotations, max_episode_steps)
     recipe = (make_env, policy, annotations, max_episode_steps)
+    if selection.complete:  # an interrupted collection that only lacked its name
+        return
     try:
         with _worker_pool(workers, recipe) if workers > 1 else nullcontext() as pool:
-            for episodes in _rolled(roller, pool, seed, workers, selection):
+            for episodes in _draws(player, pool, seed, workers, selection):
                 yield from _kept(selection, episodes, env.observation_space, env.action_space)
                 if selection.complete:
                     return
     except BrokenProcessPool as broken:
         raise RuntimeError(
-            f"a worker process died ({workers} were asked for). Workers import the main script: put "
-            'the call under if __name__ == "__main__":, or use workers=1 to see the error itself'
+            f"one of {workers} worker processes died. Workers import the main script: put the call under "
+            'if __name__ == "__main__":, or use workers=1 to see the error itself'
         ) from broken
 
 
-def _rolled(
-    roller: _Roller, pool: Executor | None, seed: int, workers: int, selection: Selection
+def _draws(
+    player: _Player, pool: Executor | None, seed: int, workers: int, selection: Selection
 ) -> Iterator[list[dict[str, Any]]]:
-    """Draws in their order, a task at a time; so many are under way at once that memory is bounded."""
+    """Draws in their order, a task at a time; so few are under way at once that memory is bounded."""
     drawn, count = selection.drawn, 1  # the first ones show how large they are
     last = 2**63 if selection.success_share is not None else drawn + selection.episodes - selection.kept
     under_way: deque[Callable[[], list[dict[str, Any]]]] = deque()
     while drawn < last or under_way:
         while drawn < last and len(under_way) < (_TASKS_PER_WORKER * workers if pool else 1):
             seeds = episode_seeds(seed, drawn, min(count, last - drawn)).tolist()
-            under_way.append(pool.submit(_roll_in_worker, seeds).result if pool else partial(roller, seeds))
+            under_way.append(pool.submit(_play_in_worker, seeds).result if pool else partial(player.play, seeds))
             drawn += len(seeds)
         episodes = under_way.popleft()()
         size = sum(array.nbytes for episode in episodes for array in arrays_of(episode["observations"]))
@@ -289,18 +285,18 @@ def _worker_pool(workers: int, recipe: tuple[Any, ...]) -> WorkerPool:
     return WorkerPool(workers, _start_worker, pickled)
 
 
-_worker_roller: _Roller | None = None
+_player: _Player | None = None  # of a worker process
 
 
 def _start_worker(recipe: bytes) -> None:
-    global _worker_roller
+    global _player
     make_env, *settings = cloudpickle.loads(recipe)
-    _worker_roller = _Roller(make_env(), *settings)
+    _player = _Player(make_env(), *settings)
 
 
-def _roll_in_worker(seeds: list[int]) -> list[dict[str, Any]]:
-    assert _worker_roller is not None
-    return _worker_roller(seeds)
+def _play_in_worker(seeds: list[int]) -> list[dict[str, Any]]:
+    assert _player is not None
+    return _player.play(seeds)
 
 
 def vector_blocks(
@@ -361,7 +357,9 @@ def _play_vector(
 def _kept(selection: Selection, episodes: list[dict[str, Any]], observation_space: Any, action_space: Any) -> Blocks:
     chosen = selection.choose(np.array([(episode["rewards"] > 0).any() for episode in episodes], np.bool_))
     if len(chosen):
-        yield pack([episodes[i] for i in chosen], observation_space, action_space, {})
+        yield Trajectories.from_episodes(
+            [episodes[i] for i in chosen], observation_space=observation_space, action_space=action_space
+        )
 
 
 def _row(nest: Any, i: int) -> Any:

@@ -1,4 +1,4 @@
-"""Gymnasium spaces as JSON, and whether trajectories are well-formed, with errors that name the episode and the fix."""
+"""Gymnasium spaces as JSON and inferred from data; and whether trajectories fit theirs."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from secret_rl.trajectories.nested import Array, Nest, leaf_spaces, named_arrays
 
 BUDGET = 32 << 20
 """Bytes that the spaces of a file may take, beside its own size: a few words can describe a space of any size."""
-_MOST_PARTS = 1_000  # of a Dict or Tuple
+_BYTES_PER_PART = 32 << 10  # what a part of a Dict or Tuple counts for, at least: at most 1,000 parts
 _ROWS_AT_A_TIME = 1 << 16  # bounds the memory of the checks on mapped data
 
 
@@ -39,29 +39,22 @@ def to_json(space: gym.Space[Any]) -> dict[str, Any]:
 
 def from_json(data: Mapping[str, Any], budget: int = BUDGET) -> gym.Space[Any]:
     """The space that ``to_json`` described; ValueError if it would take more bytes than the budget."""
-    sizes = list(_sizes(data))
-    if sum(sizes) > budget or len(sizes) > _MOST_PARTS:
-        raise ValueError(f"it describes a space of {len(sizes):,} parts and {sum(sizes):,} bytes, more than it should")
+    size = _size(data)
+    if size > budget:
+        raise ValueError(f"it describes a space of {size:,} bytes, more than it should")
     return _made(data)
 
 
-def _sizes(data: Mapping[str, Any]) -> Iterator[int]:
-    """Bytes that a space takes when it is made, one number for each leaf of a ``Dict`` or ``Tuple``."""
-    kind = data["type"]
-    if kind in ("Dict", "Tuple"):
-        for part in data["spaces"]:
-            yield from _sizes(part[1] if kind == "Dict" else part)
-    elif kind == "Box":
-        dtype = np.dtype(data["dtype"])
-        if dtype.kind not in "biuf":
-            raise ValueError(f"it describes a Box of {dtype}, expected numbers")
-        yield math.prod(map(whole_number, data["shape"])) * (4 * dtype.itemsize + 4)
-    elif kind == "MultiBinary":
-        yield math.prod(map(whole_number, data["n"] if isinstance(data["n"], list) else [data["n"]]))
-    elif kind in ("Discrete", "MultiDiscrete"):
-        yield 0
-    else:
-        raise ValueError(f"unknown space type {kind!r}")
+def _size(data: Mapping[str, Any]) -> int:
+    """Bytes that a space takes when it is made."""
+    if "spaces" in data:
+        return sum(_size(part[1] if data["type"] == "Dict" else part) for part in data["spaces"])
+    if data["type"] == "Box":
+        return _BYTES_PER_PART + math.prod(map(whole_number, data["shape"])) * (
+            4 * np.dtype(data["dtype"]).itemsize + 4
+        )
+    sides = data["n"] if data["type"] == "MultiBinary" else 0
+    return _BYTES_PER_PART + math.prod(map(whole_number, sides if isinstance(sides, list) else [sides]))
 
 
 def _made(data: Mapping[str, Any]) -> gym.Space[Any]:
@@ -72,6 +65,8 @@ def _made(data: Mapping[str, Any]) -> gym.Space[Any]:
         return spaces.Tuple([_made(part) for part in data["spaces"]])
     if kind == "MultiBinary":
         return spaces.MultiBinary(data["n"])
+    if kind not in ("Discrete", "MultiDiscrete", "Box"):
+        raise ValueError(f"unknown space type {kind!r}")
     dtype: Any = np.dtype(data["dtype"])
     if kind == "Discrete":
         return spaces.Discrete(data["n"], start=data["start"], dtype=dtype.type)
@@ -120,70 +115,54 @@ def problem_with_rows(space: gym.Space[Any], rows: Array) -> tuple[int, str] | N
         return 0, f"has shape {rows.shape[1:]}, expected {space.shape} of {space}"
     if rows.dtype.kind == "f" and isinstance(space, spaces.Box) and space.dtype.kind != "f":
         return 0, f"is {rows.dtype}, expected {space.dtype} of {space}"
-    if not len(rows):
-        return None
+    flat = rows.reshape(len(rows), -1 if rows.size else 0)
     if rows.dtype.kind == "f":
-        finite = np.isfinite(rows).reshape(len(rows), -1).all(1)
-        if not finite.all():
-            return int(np.argmin(finite)), "holds NaN or an infinite value"
+        bad = np.flatnonzero(~np.isfinite(flat).all(1))
+        if len(bad):
+            return int(bad[0]), "holds NaN or an infinite value"
     if isinstance(space, spaces.Box):  # its bounds are often only nominal: environments overshoot them in practice
         return None
-    low, count = (0, 2) if isinstance(space, spaces.MultiBinary) else _start_and_count(space)
-    inside = ((rows >= low) & (rows < low + count)).reshape(len(rows), -1).all(1)
-    if inside.all():
-        return None
-    first = int(np.argmin(inside))
-    value = rows[first].tolist() if rows[first].size <= 8 else "a value"
-    return first, f"is {value}, outside {space}"
+    leaf: Any = space
+    low, count = (0, 2) if isinstance(leaf, spaces.MultiBinary) else (leaf.start, getattr(leaf, "nvec", None))
+    high = np.ravel(low) + np.ravel(leaf.n if count is None else count)
+    bad = np.flatnonzero(((flat < np.ravel(low)) | (flat >= high)).any(1)) if flat.size else ()
+    return (int(bad[0]), f"is {rows[bad[0]].tolist()}, outside {space}") if len(bad) else None
 
 
-def _start_and_count(space: Any) -> tuple[Any, Any]:
-    return space.start, space.n if isinstance(space, spaces.Discrete) else space.nvec
-
-
-def check_columns(
-    steps: Mapping[str, Array],
-    episodes: Mapping[str, Array],
-    offsets: Array,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
-    content: bool = True,
-) -> None:
-    """Raise ValueError unless the columns are well-formed trajectories.
+def check_trajectories(data: Any, content: bool = True) -> None:
+    """Raise ValueError unless trajectories are well-formed.
 
     Without ``content``, only what can be seen without reading the columns is checked: names, shapes, dtypes, offsets.
     """
-    missing = [name for name in ("rewards", "terminated", "truncated") if name not in steps]
-    if missing:
-        raise ValueError(f"{', '.join(missing)} missing: there are {sorted(steps)}")
-    check_offsets(offsets, len(steps["rewards"]))
-    rows, count = int(offsets[-1]), len(offsets) - 1
-    for name, array in steps.items():
-        if len(array) != rows:
-            raise ValueError(f"{len(array)} rows of {name} but {rows} steps in {count} episodes")
-    for name, array in episodes.items():
-        if len(array) != count:
-            raise ValueError(f"{len(array)} rows of {name} but {count} episodes")
-    if "final_states" in episodes and "states" not in steps:
+    offsets, columns = data.offsets, data.columns()
+    check_offsets(offsets, len(data.rewards))
+    counts = {True: len(offsets) - 1, False: int(offsets[-1])}
+    for name, array in columns.items():
+        if len(array) != counts[is_per_episode(name)]:
+            raise ValueError(f"{len(array)} rows of {name} but {counts[False]} steps in {counts[True]} episodes")
+    if data.final_states is not None and data.states is None:
         raise ValueError("final_states given without states")
     if not content:
-        steps, episodes = ({name: array[:0] for name, array in columns.items()} for columns in (steps, episodes))
-    check_rewards(steps["rewards"], offsets)
+        columns = {name: array[:0] for name, array in columns.items()}
+    check_rewards(columns["rewards"], offsets)
     for name in ("terminated", "truncated"):
-        flags = steps[name]
+        flags = columns[name]
         if flags.dtype != np.bool_ or flags.ndim != 1:
             raise ValueError(f"{name} must be one bool per step, got {flags.dtype} of shape {flags.shape}")
         early = np.setdiff1d(np.flatnonzero(flags), offsets[1:] - 1) if len(flags) else flags
         if len(early):
             where = _where(int(early[0]), offsets)
             raise ValueError(f"{name}[{where}] is set before the last step: split the episode there")
-    for name, space in (("observations", observation_space), ("actions", action_space)):
+    for name, space in (("observations", data.observation_space), ("actions", data.action_space)):
         for path, leaf in named_arrays(name, leaf_spaces(space)):
-            if path not in steps:
-                raise ValueError(f"{path} is missing: {leaf} asks for it")
-            _check_rows(path, steps[path], leaf, offsets)
-            if f"final_{path}" in episodes:
-                _check_rows(f"final_{path}", episodes[f"final_{path}"], leaf, None)
+            _check_rows(path, columns[path], leaf, offsets)
+            if f"final_{path}" in columns:
+                _check_rows(f"final_{path}", columns[f"final_{path}"], leaf, None)
+
+
+def is_per_episode(name: str) -> bool:
+    """Whether a column has a row per episode, not per step."""
+    return name.startswith(("final_", "episode_"))
 
 
 def check_offsets(offsets: Array, steps: int) -> None:
@@ -201,22 +180,21 @@ def check_rewards(rewards: Array, offsets: Array) -> None:
     """Raise ValueError unless rewards are one finite number per step."""
     if rewards.ndim != 1 or rewards.dtype.kind not in "fiu":
         raise ValueError(f"rewards must be one number per step, got {rewards.dtype} of shape {rewards.shape}")
-    for first, part in _parts(rewards):
+    for first, part in _parts_of(rewards):
         bad = np.flatnonzero(~np.isfinite(part))
         if len(bad):
-            row = first + int(bad[0])
-            found = f"rewards[{_where(row, offsets)}] is {rewards[row]}"
+            found = f"rewards[{_where(first + int(bad[0]), offsets)}] is {part[bad[0]]}"
             raise ValueError(f"{found}: expected a finite number; drop the episode or repair the reward")
 
 
 def _check_rows(path: str, rows: Array, space: gym.Space[Any], offsets: Array | None) -> None:
-    for first, part in _parts(rows):
+    for first, part in _parts_of(rows):
         problem = problem_with_rows(space, part)
         if problem is not None:
             raise ValueError(f"{path}[{_where(first + problem[0], offsets)}] {problem[1]}")
 
 
-def _parts(array: Array) -> Iterator[tuple[int, Array]]:
+def _parts_of(array: Array) -> Iterator[tuple[int, Array]]:
     for first in range(0, max(len(array), 1), _ROWS_AT_A_TIME):
         yield first, array[first : first + _ROWS_AT_A_TIME]
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self, overload
+from urllib.parse import unquote
 
 import gymnasium as gym
 import numpy as np
@@ -14,11 +15,11 @@ from numpy.typing import NDArray
 
 from secret_rl.checks import printable
 from secret_rl.files import crc32_of
-from secret_rl.trajectories.nested import Array, Nest, gather, map_arrays, named_arrays
-from secret_rl.trajectories.spaces import check_columns, check_rewards
+from secret_rl.trajectories.nested import Array, Nest, gather, leaf_spaces, map_arrays, named_arrays, row_count
+from secret_rl.trajectories.spaces import check_rewards, check_trajectories, infer
 
-Columns = tuple[dict[str, Array], dict[str, Array]]
-"""Arrays by name: those with a row per step, and those with a row per episode."""
+_PER_STEP = ("observations", "actions", "rewards", "terminated", "truncated", "states", "annotations")
+_PER_EPISODE = ("final_observations", "final_states", "episode_annotations")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +72,9 @@ class Trajectories:
     """(steps, ...) the environment's own state before each action: ``info["state"]``."""
     final_states: Array | None = None
     """(episodes, ...) the state after the last action."""
-    annotations: Mapping[str, Array] = field(default_factory=dict)
+    annotations: dict[str, Array] = field(default_factory=dict)
     """(steps, ...) anything known of each step, such as ground truth for credit."""
-    episode_annotations: Mapping[str, Array] = field(default_factory=dict)
+    episode_annotations: dict[str, Array] = field(default_factory=dict)
     """(episodes, ...) anything known of each episode, such as the seed it was reset with."""
     meta: Mapping[str, Any] = field(default_factory=dict)
     """Where the data came from, as JSON values: environment, options, policy, seed, episodes drawn."""
@@ -82,8 +83,7 @@ class Trajectories:
 
     def __post_init__(self, trusted: bool) -> None:
         if not trusted:
-            steps, episodes = self.columns()
-            check_columns(steps, episodes, self.offsets, self.observation_space, self.action_space)
+            check_trajectories(self)
 
     @classmethod
     def from_episodes(
@@ -100,9 +100,17 @@ class Trajectories:
         ``terminated`` and ``truncated`` (a bool, or T of them), ``states`` (T or T + 1 rows), ``annotations``
         (a mapping of T rows each) and ``episode_annotations``. Spaces that are not given are inferred.
         """
-        from secret_rl.trajectories.building import pack
-
-        return pack(episodes, observation_space, action_space, meta or {})
+        if not len(episodes):
+            raise ValueError("no episodes: give at least one")
+        given = [vars(episode) if isinstance(episode, Episode) else episode for episode in episodes]
+        parts = [_episode_columns(number, episode) for number, episode in enumerate(given)]
+        columns = _join_columns("episode", parts)
+        observation_space, action_space = (
+            space or infer(gather(_arrays(given[0][name]), name, columns))
+            for name, space in (("observations", observation_space), ("actions", action_space))
+        )
+        offsets = _offsets_of([len(part["rewards"]) for part in parts])
+        return cls.from_columns(columns, offsets, observation_space, action_space, meta or {})
 
     @classmethod
     def load(cls, path: str | Path, *, verify: bool | None = None) -> "Trajectories":
@@ -126,18 +134,17 @@ class Trajectories:
         """The episodes of all parts in order."""
         if not parts:
             raise ValueError("nothing to concatenate: give at least one Trajectories")
-        first, *others = parts
-        if not others:
-            return first
-        for number, part in enumerate(others, 1):
+        first = parts[0]
+        for number, part in enumerate(parts):
             for kind in ("observation_space", "action_space"):
                 mine, theirs = getattr(part, kind), getattr(first, kind)
                 if mine != theirs:
                     raise ValueError(f"part {number} has {kind} {mine}, part 0 has {theirs}")
-        steps, episodes = join_columns("part", [part.columns() for part in parts])
+        columns = _join_columns("part", [part.columns() for part in parts])
+        offsets = _offsets_of(np.concatenate([part.lengths for part in parts]))
         same_origin = all(part.meta == first.meta for part in parts)
         meta = first.meta if same_origin else {"parts": [dict(part.meta) for part in parts]}
-        return first._with_columns(steps, episodes, offsets_of(np.concatenate([p.lengths for p in parts])), meta)
+        return cls.from_columns(columns, offsets, first.observation_space, first.action_space, meta, trusted=True)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -213,12 +220,28 @@ class Trajectories:
             yield self._take(order[first : first + size])
 
     def summary(self) -> "Summary":
-        """Episodes, lengths, returns, rewards by sign, share successful."""
-        return Summary.of(self)
+        """Episodes, lengths, returns, rewards by sign, share successful; reads the rewards and flags only."""
+        lengths, returns = (numbers if len(self) else np.zeros(1) for numbers in (self.lengths, self.returns))
+        drawn = self.meta.get("drawn")
+        return Summary(
+            episodes=len(self),
+            steps=self.steps,
+            mean_length=float(lengths.mean()),
+            max_length=int(lengths.max()),
+            mean_return=float(returns.mean()),
+            min_return=float(returns.min()),
+            max_return=float(returns.max()),
+            positive_rewards=int(np.count_nonzero(self.rewards > 0)),
+            negative_rewards=int(np.count_nonzero(self.rewards < 0)),
+            successful_episodes=int(np.count_nonzero(self.successful)),
+            terminated_episodes=int(np.count_nonzero(self.terminated)),
+            truncated_episodes=int(np.count_nonzero(self.truncated)),
+            drawn=drawn if isinstance(drawn, int) else None,
+        )
 
     def equals(self, other: "Trajectories") -> bool:
         """Whether every array (dtype included), space and offset is the same."""
-        mine, theirs = ({**steps, **episodes} for steps, episodes in (self.columns(), other.columns()))
+        mine, theirs = self.columns(), other.columns()
         return (
             self.observation_space == other.observation_space
             and self.action_space == other.action_space
@@ -246,28 +269,18 @@ class Trajectories:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of every array, the same in memory and on disk; of a whole store it is known without reading it."""
-        steps, episodes = self.columns()
-        columns = {**steps, **episodes, "offsets": self.offsets - self.offsets[0]}
+        columns = {**self.columns(), "offsets": self.offsets}
         return fingerprint_of({n: (rows.dtype.str, list(rows.shape), crc32_of(rows)) for n, rows in columns.items()})
 
-    def columns(self) -> Columns:
-        """Every array by name: those with a row per step, and those with a row per episode."""
-
-        def named(*fields: str) -> dict[str, Array]:
-            nests = {name: getattr(self, name) for name in fields}
-            return dict(pair for name, nest in nests.items() if nest is not None for pair in named_arrays(name, nest))
-
-        steps = named("observations", "actions", "rewards", "terminated", "truncated", "states")
-        steps |= {f"annotations/{name}": array for name, array in self.annotations.items()}
-        episodes = named("final_observations", "final_states")
-        episodes |= {f"episode_annotations/{name}": array for name, array in self.episode_annotations.items()}
-        return steps, episodes
+    def columns(self) -> dict[str, Array]:
+        """Every array by name: ``observations/image``, ``rewards``, ``episode_annotations/seed``, ..."""
+        nests = {name: getattr(self, name) for name in (*_PER_STEP, *_PER_EPISODE)}
+        return dict(pair for name, nest in nests.items() if nest is not None for pair in named_arrays(name, nest))
 
     @classmethod
     def from_columns(
         cls,
-        steps: Mapping[str, Array],
-        episodes: Mapping[str, Array],
+        columns: Mapping[str, Array],
         offsets: Array,
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
@@ -275,93 +288,131 @@ class Trajectories:
         trusted: bool = False,
     ) -> "Trajectories":
         """The inverse of ``columns``."""
-        has_final = any(name.startswith("final_observations") for name in episodes)
 
-        def named(prefix: str, columns: Mapping[str, Array]) -> dict[str, Array]:
-            return {n.removeprefix(prefix): a for n, a in columns.items() if n.startswith(prefix)}
+        def rows(space: gym.Space[Any], name: str) -> Nest:
+            missing = [path for path, _ in named_arrays(name, leaf_spaces(space)) if path not in columns]
+            if missing:
+                raise ValueError(f"{', '.join(missing)} missing for {space}: there are {sorted(columns)}")
+            return gather(leaf_spaces(space), name, columns)
 
+        def annotations(prefix: str) -> dict[str, Array]:
+            return {unquote(name.removeprefix(prefix)): a for name, a in columns.items() if name.startswith(prefix)}
+
+        has_final = any(name.startswith("final_observations") for name in columns)
         return cls(
-            observations=gather(observation_space, "observations", steps),
-            actions=gather(action_space, "actions", steps),
-            rewards=steps["rewards"],
-            terminated=steps["terminated"],
-            truncated=steps["truncated"],
+            observations=rows(observation_space, "observations"),
+            actions=rows(action_space, "actions"),
+            **{name: columns[name] for name in ("rewards", "terminated", "truncated")},
             offsets=offsets,
             observation_space=observation_space,
             action_space=action_space,
-            final_observations=gather(observation_space, "final_observations", episodes) if has_final else None,
-            states=steps.get("states"),
-            final_states=episodes.get("final_states"),
-            annotations=named("annotations/", steps),
-            episode_annotations=named("episode_annotations/", episodes),
+            final_observations=rows(observation_space, "final_observations") if has_final else None,
+            states=columns.get("states"),
+            final_states=columns.get("final_states"),
+            annotations=annotations("annotations/"),
+            episode_annotations=annotations("episode_annotations/"),
             meta=meta,
             trusted=trusted,
         )
 
-    def _with_columns(
-        self, steps: Mapping[str, Array], episodes: Mapping[str, Array], offsets: Array, meta: Mapping[str, Any]
-    ) -> "Trajectories":
-        return Trajectories.from_columns(
-            steps, episodes, offsets, self.observation_space, self.action_space, meta, trusted=True
-        )
-
-    def _slice(self, start: int, stop: int) -> "Trajectories":
+    def _slice(self, start: int, stop: int) -> Self:
         offsets = self.offsets[start : stop + 1]
-        first, last = int(offsets[0]), int(offsets[-1])
-        steps, episodes = self.columns()
-        steps = {name: array[first:last] for name, array in steps.items()}
-        episodes = {name: array[start:stop] for name, array in episodes.items()}
-        return self._with_columns(steps, episodes, offsets - first, self.meta)
+        steps = slice(int(offsets[0]), int(offsets[-1]))
+        return self._select(offsets - offsets[0], lambda rows: rows[steps], lambda rows: rows[start:stop])
 
-    def _take(self, chosen: NDArray[np.int64]) -> "Trajectories":
+    def _take(self, chosen: NDArray[np.int64]) -> Self:
         starts = self.offsets[chosen]
         lengths = self.offsets[chosen + 1] - starts
-        offsets = offsets_of(lengths)
-        rows = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
-        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self.rewards):
-            raise IndexError(f"offsets point outside the {len(self.rewards):,} steps")
-        steps, episodes = self.columns()
-        # Checked above, so that nothing is clipped: this mode is many times faster.
-        steps = {name: array.take(rows, 0, mode="clip") for name, array in steps.items()}
-        episodes = {name: array.take(chosen, 0) for name, array in episodes.items()}
-        return self._with_columns(steps, episodes, offsets, self.meta)
+        offsets = _offsets_of(lengths)
+        steps = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+        # Offsets are checked, so nothing is clipped: this mode is many times faster.
+        return self._select(offsets, lambda rows: rows.take(steps, 0, mode="clip"), lambda rows: rows.take(chosen, 0))
+
+    def _select(self, offsets: Array, steps: Callable[[Array], Array], episodes: Callable[[Array], Array]) -> Self:
+        """The episodes of ``offsets``, whose rows these functions pick."""
+        pick = dict.fromkeys(_PER_STEP, steps) | dict.fromkeys(_PER_EPISODE, episodes)
+        nests = {name: getattr(self, name) for name in pick}
+        fields = {name: map_arrays(pick[name], nest) for name, nest in nests.items() if nest is not None}
+        return replace(self, **fields, offsets=offsets, trusted=True)
 
     def _episode(self, i: int) -> Episode:
         if not -len(self) <= i < len(self):
             raise IndexError(f"episode {i} of {len(self)}")
         one = self._slice(i % len(self), i % len(self) + 1)
-        final = one.final_observations
+        finals = (one.final_observations, one.final_states, one.episode_annotations)
+        observation, state, notes = (None if n is None else map_arrays(lambda rows: rows[0], n) for n in finals)
         return Episode(
             observations=one.observations,
             actions=one.actions,
             rewards=one.rewards,
             terminated=bool(one.terminated[-1]),
             truncated=bool(one.truncated[-1]),
-            final_observation=None if final is None else map_arrays(lambda array: array[0], final),
+            final_observation=observation,
             states=one.states,
-            final_state=None if one.final_states is None else one.final_states[0],
-            annotations=dict(one.annotations),
-            episode_annotations={name: array[0] for name, array in one.episode_annotations.items()},
+            final_state=state,
+            annotations=one.annotations,
+            episode_annotations=notes,
         )
 
 
-def join_columns(kind: str, parts: Sequence[Columns]) -> Columns:
+def _join_columns(kind: str, parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     """The columns of several parts (episodes, trajectories) end to end; all must hold the same fields."""
+    first = parts[0]
     for number, part in enumerate(parts):
-        different = {name for mine, first in zip(part, parts[0], strict=True) for name in mine.keys() ^ first.keys()}
-        if different:
-            raise ValueError(f"{kind} {number} and {kind} 0 hold different fields: {sorted(different)}")
-
-    def join(i: int, name: str) -> Array:
-        arrays = [part[i][name] for part in parts]
-        for number, array in enumerate(arrays):
-            if array.shape[1:] != arrays[0].shape[1:]:
-                shapes = f"{arrays[0].shape[1:]} in {kind} 0 and {array.shape[1:]} in {number}"
+        if part.keys() != first.keys():
+            fields = sorted(part.keys() ^ first.keys())
+            raise ValueError(f"{kind} {number} and {kind} 0 hold different fields: {fields}")
+        for name, rows in part.items():
+            if rows.shape[1:] != first[name].shape[1:]:
+                shapes = f"{first[name].shape[1:]} in {kind} 0 and {rows.shape[1:]} in {number}"
                 raise ValueError(f"{name} has rows of shape {shapes}")
-        return np.concatenate(arrays)
+    return {name: np.concatenate([part[name] for part in parts]) for name in first}
 
-    steps, episodes = ({name: join(i, name) for name in parts[0][i]} for i in (0, 1))
-    return steps, episodes
+
+def _episode_columns(number: int, episode: Mapping[str, Any]) -> dict[str, Array]:
+    """The arrays of one episode by column name."""
+    for name in ("observations", "actions", "rewards"):
+        if episode.get(name) is None:
+            raise ValueError(f"episode {number} has no {name}")
+    rewards = np.asarray(episode["rewards"])
+    length = len(rewards)
+    if length == 0:
+        raise ValueError(f"episode {number} is empty: every episode needs at least one step; leave it out")
+    steps: dict[str, Any] = {"actions": _arrays(episode["actions"])}
+    steps["rewards"] = rewards if rewards.dtype.kind == "f" else rewards.astype(np.float64)
+    steps["annotations"] = {name: np.asarray(rows) for name, rows in (episode.get("annotations") or {}).items()}
+    notes = episode.get("episode_annotations") or {}
+    finals: dict[str, Any] = {"episode_annotations": {name: np.asarray(note)[None] for name, note in notes.items()}}
+    for name, final_name in (("observations", "final_observation"), ("states", "final_state")):
+        if episode.get(name) is None:
+            continue
+        nest, final = _arrays(episode[name]), episode.get(final_name)
+        count = row_count(nest)
+        if count not in (length, length + 1):
+            expected = f"expected {length}, or {length + 1} with the final one"
+            raise ValueError(f"{count} {name} but {length} rewards in episode {number}: {expected}")
+        if count > length:
+            final = map_arrays(lambda rows: rows[-1], nest)
+            nest = map_arrays(lambda rows: rows[:-1], nest)
+        if final is not None:
+            finals[f"{final_name}s"] = map_arrays(lambda rows, last: np.asarray(last, rows.dtype)[None], nest, final)
+        steps[name] = nest
+    for name in ("terminated", "truncated"):
+        flags = np.asarray(episode.get(name, False), np.bool_)
+        steps[name] = (np.arange(length) == length - 1) & flags if flags.ndim == 0 else flags
+    named = dict(pair for name, nest in steps.items() for pair in named_arrays(name, nest))
+    for name, rows in named.items():
+        if len(rows) != length:
+            raise ValueError(f"{len(rows)} {name} but {length} rewards in episode {number}")
+    return named | dict(pair for name, nest in finals.items() for pair in named_arrays(name, nest))
+
+
+def _arrays(value: Any) -> Nest:
+    if isinstance(value, Mapping):
+        return {key: _arrays(part) for key, part in value.items()}
+    if isinstance(value, tuple) and value and isinstance(value[0], np.ndarray | Mapping | tuple):
+        return tuple(_arrays(part) for part in value)
+    return np.asarray(value)
 
 
 def fingerprint_of(columns: Mapping[str, tuple[str, list[int], int]]) -> str:
@@ -369,7 +420,7 @@ def fingerprint_of(columns: Mapping[str, tuple[str, list[int], int]]) -> str:
     return sha256(json.dumps(columns, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def offsets_of(lengths: Any) -> NDArray[np.int64]:
+def _offsets_of(lengths: Any) -> NDArray[np.int64]:
     """(episodes + 1,) where each episode begins, of (episodes,) lengths."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
@@ -392,27 +443,6 @@ class Summary:
     truncated_episodes: int
     drawn: int | None
     """Episodes rolled out to get these, where that was recorded."""
-
-    @classmethod
-    def of(cls, data: Trajectories) -> "Summary":
-        """Summarise; reads the rewards and flags only."""
-        lengths, returns = (numbers if len(data) else np.zeros(1) for numbers in (data.lengths, data.returns))
-        drawn = data.meta.get("drawn")
-        return cls(
-            episodes=len(data),
-            steps=data.steps,
-            mean_length=float(lengths.mean()),
-            max_length=int(lengths.max()),
-            mean_return=float(returns.mean()),
-            min_return=float(returns.min()),
-            max_return=float(returns.max()),
-            positive_rewards=int(np.count_nonzero(data.rewards > 0)),
-            negative_rewards=int(np.count_nonzero(data.rewards < 0)),
-            successful_episodes=int(np.count_nonzero(data.successful)),
-            terminated_episodes=int(np.count_nonzero(data.terminated)),
-            truncated_episodes=int(np.count_nonzero(data.truncated)),
-            drawn=drawn if isinstance(drawn, int) else None,
-        )
 
     @property
     def success_share(self) -> float:
