@@ -14,7 +14,7 @@ IMAGE_VIEWS = [
     (CropView(3),),
     (CropView(7),),
     (MaskView(((3, 4), (6, 7))),),
-    (MaskView(((0, 2),), value=4), MaskView(((0, 7), (0, 7), (1, 3)), value=(2, 3))),
+    (MaskView(((0, 2),), value=4), MaskView(((0, 7), (0, 7), (1, 3)), value=2)),
     (CropView(5), MaskView(((2, 3), (2, 3))), CropView(1)),
 ]
 DICT_VIEWS = [

@@ -94,7 +94,7 @@ def test_wrap_then_vectorise_is_vectorise_then_wrap(space, views, mode):
 def test_views_follow_one_another_and_meta_holds_them_in_order():
     whole, data, crops = (srl.collect(ID, 5, env_options={"window": window}) for window in (None, 7, 3))
     assert apply_view(whole, CenteredView(7), CropView(3)).equals(crops)
-    first, second = CropView(5), MaskView(((2, 3), (2, 3)), value=(1, 0, 1))
+    first, second = CropView(5), MaskView(((2, 3), (2, 3)), value=1)
     seen = apply_view(apply_view(data, first), second)
     assert seen.meta == apply_view(data, first, second).meta
     assert [view_from_json(one) for one in seen.meta["views"]] == [first, second]
@@ -167,9 +167,6 @@ class Darker:
 
     def rows(self, nest, /):
         return nest // self.by
-
-    def one(self, observation, /):
-        return observation // self.by
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What each view does to a space, to rows and to one observation, and how it is written down."""
+"""What each view does to a space and to rows, and how it is written down."""
 
 import json
 from dataclasses import dataclass
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.views.cases import BAG, CASES, IMAGE, ROOM, Room, assert_same, row
+from tests.views.cases import CASES, IMAGE, ROOM, Room
 
-from secret_rl.trajectories.nested import map_arrays, stack
 from secret_rl.views import CenteredView, CropView, DropView, MaskView, ViewObservation, view_from_json, view_to_json
 
 
@@ -33,7 +32,6 @@ def test_a_crop_keeps_the_cells_around_the_middle(height, width, channels, windo
     assert cropped.flags.c_contiguous and cropped.shape == (count, window, window, *channels)
     for one, image in zip(cropped, images, strict=True):
         np.testing.assert_array_equal(one, image[cells])
-        assert_same(view.one(image), one)
     np.testing.assert_array_equal(view.space(space).low, low[cells])
     np.testing.assert_array_equal(view.space(space).high, low[cells] + 1)
 
@@ -52,14 +50,6 @@ def test_a_mask_overwrites_its_region_and_nothing_else(data, shape, dtype):
     for cell in np.ndindex(*shape):
         inside = all(start <= at < stop for at, (start, stop) in zip(cell, pairs, strict=False))
         np.testing.assert_array_equal(masked[:, *cell], np.full(5, 9) if inside else rows[:, *cell])
-
-
-def test_a_cell_is_masked_with_one_value_per_channel():
-    seen = MaskView(((3, 4), (6, 7)), value=(1, 0, 5)).rows(np.full((2, 7, 7, 3), 9))
-    np.testing.assert_array_equal(seen[:, 3, 6], [[1, 0, 5]] * 2)
-    assert (seen == 9).sum() == 2 * (7 * 7 - 1) * 3
-    channels = MaskView(((0, 7), (0, 7), (1, 3)), value=(2, 3)).one(np.full((7, 7, 3), 9))
-    np.testing.assert_array_equal(channels, np.broadcast_to([9, 2, 3], (7, 7, 3)))
 
 
 def centered_slowly(image, window, channel):
@@ -97,7 +87,6 @@ def test_a_centered_view_shows_what_surrounds_the_agent(height, width, channels,
     assert rows.shape == (count, window, window, channels) and rows.dtype == images.dtype
     for one, image in zip(rows, images, strict=True):
         np.testing.assert_array_equal(one, centered_slowly(image, window, channel))
-        np.testing.assert_array_equal(one, view.one(image))
     np.testing.assert_array_equal(images, before)
     np.testing.assert_array_equal(view.rows(np.asfortranarray(images)), rows, "however the images lie in memory")
     if dtype is not np.bool_:
@@ -107,14 +96,9 @@ def test_a_centered_view_shows_what_surrounds_the_agent(height, width, channels,
 
 def test_bounds_of_a_centered_view():
     low, high = np.full((2, 3, 2), 2.0), np.full((2, 3, 2), 7.0)
-    low[..., 1], high[..., 1] = 0, 255
-    high[1, 2, 0] = 9
+    low[..., 1], high[..., 1], high[1, 2, 0] = 0, 255, 9
     space = CenteredView(3, channel=1).space(gym.spaces.Box(low, high, dtype=np.float64))
-    assert space.shape == (3, 3, 2) and space.dtype == np.float64
-    assert (space.low[..., 0] == 0).all(), "beyond the edge there is 0"
-    assert (space.high[..., 0] == 9).all() and (space.low[..., 1] == 0).all() and (space.high[..., 1] == 1).all()
-    below = CenteredView(3).space(gym.spaces.Box(-4, 0, (2, 2, 1), np.float32))
-    assert (below.low == 0).all() and (below.high == 1).all(), "a mark may be negative"
+    assert space == gym.spaces.Box(0, np.broadcast_to([9.0, 1.0], (3, 3, 2)), dtype=np.float64), "0 beyond the edge"
 
 
 def test_images_without_one_marked_cell_are_named():
@@ -128,19 +112,7 @@ def test_images_without_one_marked_cell_are_named():
     with pytest.raises(ValueError, match="channel 0 marks 2 cells in row 0"):
         CenteredView(3).rows(images)
     with pytest.raises(ValueError, match="channel 1 marks 0 cells in row 0"):
-        CenteredView(3, channel=1).one(images[2])
-
-
-@given(st.sampled_from(CASES), st.integers(0, 99))
-def test_one_is_a_row_of_many(case, seed):
-    space, views = case
-    space.seed(seed)
-    samples = [space.sample() for _ in range(3)]
-    rows = stack(space, samples)
-    for view in views:
-        rows, samples = view.rows(rows), [view.one(sample) for sample in samples]
-    for i, sample in enumerate(samples):
-        assert_same(map_arrays(np.asarray, sample), map_arrays(np.asarray, row(rows, i)))
+        CenteredView(3, channel=1).rows(images[2:])
 
 
 @pytest.mark.parametrize("view", [*(view for _, views in CASES for view in views), CenteredView(5, 2, "image")])
@@ -150,11 +122,9 @@ def test_views_survive_json(view):
 
 
 def test_numbers_of_numpy_make_the_same_views():
-    assert CropView(np.int64(3)) == CropView(3)
     assert CenteredView(np.int64(3), np.int8(1)) == CenteredView(3, 1)
-    mask = MaskView([[np.int64(1), 2]], value=np.array([1, 2], np.uint8))
-    assert mask == MaskView(((1, 2),), value=(1, 2))
-    assert json.dumps(view_to_json(mask))
+    mask = MaskView([[np.int64(1), 2]], value=np.uint8(2))
+    assert mask == MaskView(((1, 2),), value=2) and json.dumps(view_to_json(mask))
     assert DropView(["a"]) == DropView(("a",))
 
 
@@ -169,25 +139,18 @@ class Nameless:
         (lambda: CropView(4), ValueError, "window must be odd.*got 4: use 3 or 5"),
         (lambda: CropView(-3), ValueError, "window must be an integer of at least 1, got -3"),
         (lambda: CropView(3.0), TypeError, "window must be an integer .* got 3.0"),
-        (lambda: CropView(True), TypeError, "window must be an integer .* got True"),
-        (lambda: CropView(3, key=0), TypeError, "key must name an entry .* got 0"),
-        (lambda: CenteredView(4), ValueError, "window must be odd.*got 4: use 3 or 5"),
         (lambda: CenteredView(3, channel=-1), ValueError, "channel must be an integer of at least 0, got -1"),
         (lambda: MaskView((6, 7)), TypeError, r"pairs, one for each axis, got \(6, 7\).*written \(\(start, stop\),\)"),
-        (lambda: MaskView(()), TypeError, r"pairs, one for each axis, got \(\)"),
         (lambda: MaskView(((1, 2, 3),)), TypeError, r"pairs, one for each axis, got \(\(1, 2, 3\),\)"),
         (lambda: MaskView(((0.5, 2),)), TypeError, "start must be an integer .* got 0.5"),
         (lambda: MaskView(((3, 3),)), ValueError, "stop must be an integer of at least 4, got 3"),
         (lambda: MaskView(((-1, 2),)), ValueError, "start must be an integer of at least 0, got -1"),
-        (lambda: MaskView(((0, 1),), value="x"), TypeError, "value must be one number.*got 'x'"),
-        (lambda: MaskView(((0, 1),), value=float("nan")), ValueError, "value must be finite, got nan"),
+        (lambda: MaskView(((0, 1),), value=(1, 2)), TypeError, r"value must be one number, got \(1, 2\)"),
         (lambda: DropView("mission"), TypeError, "tuple of strings, got 'mission'"),
         (lambda: DropView((1,)), TypeError, r"tuple of strings, got \(1,\)"),
-        (lambda: DropView(()), ValueError, r"keys is \(\), so there is nothing to drop"),
-        (lambda: DropView(("a",), squeeze=1), TypeError, "squeeze must be True or False, got 1"),
         (lambda: view_from_json({"kind": "Fog", "window": 3}), ValueError, "unknown kind of view 'Fog'.*CropView"),
         (lambda: view_to_json(object()), TypeError, "object object .* expected a view that is a dataclass"),
-        (lambda: view_to_json(Nameless(object())), TypeError, "Nameless.*fields must be JSON values"),
+        (lambda: view_to_json(Nameless(object())), TypeError, "Nameless.*a dataclass of JSON values"),
         (lambda: ViewObservation(Room(), 3), TypeError, "3 is not a view: expected CropView"),
         (lambda: ViewObservation(Room(), CropView), TypeError, "CropView'> is not a view"),
     ],
@@ -205,36 +168,21 @@ def test_bad_views_are_named(make, error, message):
         (gym.spaces.Discrete(4), CropView(3), TypeError, r"CropView.*does not fit Discrete\(4\): expected a Box"),
         (ROOM, CropView(3), TypeError, "expected a Box; choose an entry with key=, one of .*image"),
         (ROOM, CropView(3, "imag"), ValueError, "names the entry 'imag', but the observation has .*'image'"),
-        (IMAGE, CropView(3, "image"), TypeError, "key='image'.*expected a Dict with named entries.*without key="),
-        (ROOM, CropView(3, "direction"), TypeError, r"key='direction'.*not fit Discrete\(4\).*left out by DropView"),
+        (IMAGE, CropView(3, "image"), TypeError, "key='image'.*expected a Dict with named entries; leave out key="),
+        (IMAGE, MaskView(((0, 1),), float("nan")), ValueError, "value nan .* lies outside"),
         (IMAGE, CenteredView(3, channel=3), ValueError, r"channel=3.*shape \(7, 7, 3\).*more than 3 channels"),
         (gym.spaces.Box(0, 1, (4, 4)), CenteredView(3), ValueError, r"shape \(4, 4\): expected \(rows, columns"),
-        (gym.spaces.Box(1, 2, (4, 4, 3)), CenteredView(3), ValueError, "channel 0 of Box.* cannot mark one cell"),
-        (gym.spaces.Box(0, 0, (4, 4, 3)), CenteredView(3), ValueError, "cannot mark one cell.*another channel"),
         (IMAGE, MaskView(((6, 8),)), ValueError, r"region \(\(6, 8\),\).*outside an observation of shape \(7, 7, 3\)"),
         (IMAGE, MaskView(((0, 1),) * 4), ValueError, r"outside .* shape \(7, 7, 3\): expected at most 3"),
-        (IMAGE, MaskView(((0, 1),), 10), ValueError, "value 10 .* lies outside Box.* use one from 0 to 9"),
-        (IMAGE, MaskView(((0, 1),), 0.5), ValueError, "value 0.5 .* is not a uint8.*integers within its range"),
-        (IMAGE, MaskView(((0, 1),), 300), ValueError, "value 300 .* is not a uint8"),
-        (IMAGE, MaskView(((0, 1),), (1, 2)), ValueError, r"value \(1, 2\) .* 2 numbers, but 3 entries.*give one"),
-        (BAG["weight"], MaskView(((0, 1),), 1e300), ValueError, r"value 1e\+300 .* is not a float32"),
+        (IMAGE, MaskView(((0, 1),), 10), ValueError, "value 10 .* lies outside Box.* use a uint8 from 0 to 9"),
+        (IMAGE, MaskView(((0, 1),), 0.5), ValueError, "value 0.5 .* lies outside Box.* use a uint8"),
         (gym.spaces.MultiBinary(3), MaskView(((0, 1),)), TypeError, r"MaskView.*does not fit MultiBinary\(3\)"),
         (IMAGE, DropView(("a",)), TypeError, r"DropView\(keys=\('a',\).*does not fit Box.*expected a Dict"),
         (ROOM, DropView(("mission",)), ValueError, "names the entry 'mission', but the observation has .*'bag'"),
-        (ROOM, DropView(("image", "direction", "bag")), ValueError, "drops every entry of .*leave at least one"),
-        (ROOM, DropView(("image",), squeeze=True), ValueError, r"leaves 2 entries, \['direction', 'bag'\].*expects"),
+        (ROOM, DropView(("image", "direction", "bag")), ValueError, "leaves 0 entries of .*expected at least one"),
+        (ROOM, DropView(("image",), squeeze=True), ValueError, "leaves 2 entries of .*exactly one"),
     ],
 )  # fmt: skip
 def test_views_that_do_not_fit_are_named(space, view, error, message):
-    for attempt in (lambda: view.space(space), lambda: ViewObservation(Room(space), view)):
-        with pytest.raises(error, match=message):
-            attempt()
-
-
-def test_rows_that_do_not_fit_are_refused_without_a_space_too():
-    with pytest.raises(ValueError, match="lies outside"):
-        MaskView(((6, 8),)).rows(np.zeros((5, 7)))
-    with pytest.raises(ValueError, match="is not a int64"):
-        MaskView(((0, 1),), 0.5).one(np.zeros(3, np.int64))
-    with pytest.raises(ValueError, match="names the entry 'a'"):
-        MaskView(((0, 1),), key="a").one({"b": np.zeros(3)})
+    with pytest.raises(error, match=message):
+        ViewObservation(Room(space), view)

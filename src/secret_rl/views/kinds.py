@@ -1,4 +1,4 @@
-"""What a view hides. Every view says what it does to a space, to many rows, and to one observation.
+"""What a view hides. Every view says what it does to a space and to rows of it.
 
 A reward that shows in the present observation teaches nothing about the past: the paper crops its mazes for that
 reason. A MiniGrid view shows the carried key in the agent's own cell; masking that cell hides it.
@@ -6,7 +6,7 @@ reason. A MiniGrid view shows the carried key in the agent's own cell; masking t
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache, reduce
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.checks import check_integer
-from secret_rl.trajectories.nested import Array, Nest
+from secret_rl.trajectories.nested import Array, Nest, map_arrays
 
 
 @runtime_checkable
@@ -27,9 +27,6 @@ class View(Protocol):
 
     def rows(self, nest: Nest, /) -> Nest:
         """(rows, ...) what is left of many observations at once; the given arrays stay as they are."""
-
-    def one(self, observation: Any, /) -> Any:
-        """What is left of one observation."""
 
 
 class _EntryView:
@@ -46,9 +43,6 @@ class _EntryView:
     def rows(self, nest: Nest, /) -> Any:
         return self._changed(nest, self._rows)
 
-    def one(self, observation: Any, /) -> Any:
-        return self._changed(observation, lambda part: self._rows(np.asarray(part)[None])[0])
-
     def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         raise NotImplementedError
 
@@ -63,8 +57,6 @@ class _EntryView:
 
     def _set(self, **fields: Any) -> None:
         """Store fields in their plain form, so that equal views compare equal and go to JSON."""
-        if self.key is not None and not isinstance(self.key, str):
-            raise TypeError(f"key must name an entry of a Dict observation with a string, got {self.key!r}")
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
@@ -76,16 +68,13 @@ class _EntryView:
     def _as_box(self, space: gym.Space[Any]) -> gym.spaces.Box:
         if isinstance(space, gym.spaces.Box):
             return space
-        remedy = "an entry of another kind can be left out by DropView"
-        if isinstance(space, gym.spaces.Dict):
-            remedy = f"choose an entry with key=, one of {list(space)}"
-        raise TypeError(f"{self} does not fit {space}: expected a Box; {remedy}")
+        keys = f"; choose an entry with key=, one of {list(space)}" if isinstance(space, gym.spaces.Dict) else ""
+        raise TypeError(f"{self} does not fit {space}: expected a Box{keys}")
 
     def _as_dict(self, space: gym.Space[Any]) -> gym.spaces.Dict:
         if isinstance(space, gym.spaces.Dict):
             return space
-        remedy = "hide part of a Box with CropView or MaskView, without key="
-        raise TypeError(f"{self} does not fit {space}: expected a Dict with named entries; {remedy}")
+        raise TypeError(f"{self} does not fit {space}: expected a Dict with named entries; leave out key=")
 
 
 @dataclass(frozen=True)
@@ -128,26 +117,38 @@ class MaskView(_EntryView):
 
     region: tuple[tuple[int, int], ...]
     """(start, stop) for each axis, stop excluded; axes that are left out at the end are masked whole."""
-    value: float | tuple[float, ...] = 0
-    """What is seen instead: one number, or one for each masked entry of the last axis (the channels of a cell)."""
+    value: float = 0
+    """What is seen instead."""
     key: str | None = None
     """The entry of a ``Dict`` observation to look at; None: the observation itself."""
 
     def __post_init__(self) -> None:
-        self._set(region=_region(self.region), value=_numbers(self.value))
+        try:
+            region = tuple((start, stop) for start, stop in self.region)
+        except (TypeError, ValueError):
+            region = ()
+        if not region:
+            expected = "a tuple of (start, stop) pairs, one for each axis"
+            raise TypeError(f"region must be {expected}, got {self.region!r}: one axis is written ((start, stop),)")
+        starts = [check_integer("start", start, 0) for start, _ in region]
+        stops = [check_integer("stop", stop, start + 1) for start, (_, stop) in zip(starts, region, strict=True)]
+        value = np.asarray(self.value)
+        if value.ndim or value.dtype.kind not in "iuf":
+            raise TypeError(f"value must be one number, got {self.value!r}")
+        self._set(region=tuple(zip(starts, stops, strict=True)), value=value.item())
 
     def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         box = self._as_box(space)
         region = self._slices(box.shape)
-        low, high, fill = box.low[region], box.high[region], self._fill(box.dtype, box.shape)
-        if not ((low <= fill) & (fill <= high)).all():
-            remedy = f"use one from {low.max()} to {high.min()}"
+        low, high = box.low[region].max(), box.high[region].min()
+        if not low <= self.value <= high or (box.dtype.kind != "f" and self.value != int(self.value)):
+            remedy = f"use a {box.dtype} from {low} to {high}"
             raise ValueError(f"value {self.value} of {self} lies outside {box} there: {remedy}")
         return space
 
     def _rows(self, rows: Array) -> Array:
         masked = np.array(rows)  # in memory, also where the rows are mapped from disk
-        masked[(slice(None), *self._slices(rows.shape[1:]))] = self._fill(rows.dtype, rows.shape[1:])
+        masked[(slice(None), *self._slices(rows.shape[1:]))] = self.value
         return masked
 
     def _slices(self, shape: tuple[int, ...]) -> tuple[slice, ...]:
@@ -156,20 +157,6 @@ class MaskView(_EntryView):
             fits = f"an observation of shape {shape}: expected at most {len(shape)} (start, stop) pairs within its axes"
             raise ValueError(f"region {self.region} of {self} lies outside {fits}")
         return tuple(slice(start, stop) for start, stop in self.region)
-
-    def _fill(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        """The value as the numbers of an observation: () or (masked entries of the last axis,)."""
-        with np.errstate(all="ignore"):
-            fill = np.asarray(self.value).astype(dtype)
-        if not np.isfinite(fill).all() or (dtype.kind != "f" and (fill != self.value).any()):
-            remedy = "a smaller number" if dtype.kind == "f" else "integers within its range"
-            raise ValueError(f"value {self.value} of {self} is not a {dtype}, as the observation is: use {remedy}")
-        if fill.ndim:
-            start, stop = self.region[-1] if len(self.region) == len(shape) else (0, shape[-1])
-            if len(fill) != stop - start:
-                masked = f"{stop - start} entries of the last axis of {shape} are masked"
-                raise ValueError(f"value {self.value} of {self} holds {len(fill)} numbers, but {masked}: give one each")
-        return fill
 
 
 @dataclass(frozen=True)
@@ -187,14 +174,6 @@ class DropView(_EntryView):
         if isinstance(self.keys, str) or not all(isinstance(name, str) for name in self.keys):
             raise TypeError(f"keys must be a tuple of strings, got {self.keys!r}: write keys=('image',)")
         self._set(keys=tuple(self.keys))
-        if not isinstance(self.squeeze, bool):
-            raise TypeError(f"squeeze must be True or False, got {self.squeeze!r}")
-        if not self.keys and not self.squeeze:
-            raise ValueError("keys is (), so there is nothing to drop: name at least one entry, or leave the view out")
-
-    def one(self, observation: Any, /) -> Any:
-        """The entries that remain, as they were."""
-        return self.rows(observation)
 
     def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         kept = self._rows(self._as_dict(space).spaces)
@@ -203,13 +182,10 @@ class DropView(_EntryView):
     def _rows(self, rows: Mapping[str, Any]) -> Any:
         self._check_names(self.keys, rows)
         kept = {name: part for name, part in rows.items() if name not in self.keys}
-        if not kept:
-            raise ValueError(f"{self} drops every entry of {list(rows)}: leave at least one")
-        if not self.squeeze:
-            return kept
-        if len(kept) > 1:
-            raise ValueError(f"{self} leaves {len(kept)} entries, {list(kept)}, but squeeze=True expects one")
-        return next(iter(kept.values()))
+        if not kept or (self.squeeze and len(kept) > 1):
+            expected = "exactly one, for squeeze=True" if self.squeeze else "at least one"
+            raise ValueError(f"{self} leaves {len(kept)} entries of {list(rows)}: expected {expected}")
+        return next(iter(kept.values())) if self.squeeze else kept
 
 
 @dataclass(frozen=True)
@@ -241,10 +217,6 @@ class CenteredView(_EntryView):
     def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         box = self._as_box(space)
         self._check_shape(box.shape)
-        mark_low, mark_high = box.low[..., self.channel], box.high[..., self.channel]
-        if ((mark_low > 0) | (mark_high < 0)).any() or not ((mark_low < 0) | (mark_high > 0)).any():
-            expected = "bounds that hold 0 in every cell and more in some; choose another channel"
-            raise ValueError(f"channel {self.channel} of {box} cannot mark one cell for {self}: expected {expected}")
         # Every cell of the image may come to lie in every cell of the view, and so may what is beyond its edge.
         low, high = np.minimum(box.low.min((0, 1)), 0), np.maximum(box.high.max((0, 1)), 0)  # (channels,)
         low[self.channel], high[self.channel] = 0, 1
@@ -291,25 +263,6 @@ def _odd(window: Any) -> int:
     return number
 
 
-def _region(region: Any) -> tuple[tuple[int, int], ...]:
-    lists = isinstance(region, tuple | list) and all(isinstance(pair, tuple | list) for pair in region)
-    if not lists or not region or {len(pair) for pair in region} != {2}:
-        expected = "a tuple of (start, stop) pairs, one for each axis"
-        raise TypeError(f"region must be {expected}, got {region!r}: one axis is written ((start, stop),)")
-    starts = [check_integer("start", start, 0) for start, _ in region]
-    return tuple((start, check_integer("stop", pair[1], start + 1)) for start, pair in zip(starts, region, strict=True))
-
-
-def _numbers(value: Any) -> float | tuple[float, ...]:
-    numbers = np.asarray(value)
-    if numbers.dtype.kind not in "iuf" or numbers.ndim > 1 or not numbers.size:
-        raise TypeError(f"value must be one number, or one for each masked entry of the last axis, got {value!r}")
-    if not np.isfinite(numbers).all():
-        raise ValueError(f"value must be finite, got {value!r}")
-    plain: Any = numbers.tolist()
-    return tuple(plain) if numbers.ndim else plain
-
-
 _KINDS: dict[str, Callable[..., View]] = {kind.__name__: kind for kind in (CropView, MaskView, DropView, CenteredView)}
 
 
@@ -320,12 +273,11 @@ def is_own(view: View) -> bool:
 
 def view_to_json(view: View) -> dict[str, Any]:
     """A JSON description of a view: ``{"kind": "CropView", "window": 3, "key": null}``."""
-    if isinstance(view, type) or not is_dataclass(view):
-        raise TypeError(f"{view!r} has no JSON description: expected a view that is a dataclass of JSON values")
     try:
-        fields: dict[str, Any] = json.loads(json.dumps(asdict(view)))
+        fields: dict[str, Any] = json.loads(json.dumps(asdict(view)))  # type: ignore[call-overload]
     except TypeError as bad:
-        raise TypeError(f"{view!r} has no JSON description ({bad}): its fields must be JSON values") from bad
+        expected = "a view that is a dataclass of JSON values"
+        raise TypeError(f"{view!r} has no JSON description ({bad}): expected {expected}") from bad
     return {"kind": type(view).__name__, **fields}
 
 
@@ -347,18 +299,18 @@ class _InOrder(tuple[View, ...]):
     def rows(self, nest: Nest, /) -> Nest:
         return reduce(lambda rows, view: view.rows(rows), self, nest)
 
-    def one(self, observation: Any, /) -> Any:
-        return reduce(lambda one, view: view.one(one), self, observation)
+    def one(self, observation: Any) -> Any:
+        """What is left of one observation."""
+        rows = self.rows(map_arrays(lambda part: np.asarray(part)[None], observation))
+        return map_arrays(lambda part: part[0], rows)
 
 
 def as_views(views: Any) -> _InOrder:
     """One view or several, each given as it is or as its JSON description."""
-    if isinstance(views, _InOrder):
-        return views
     several = [views] if isinstance(views, View | Mapping) or not isinstance(views, Iterable) else list(views)
     made = [view_from_json(view) if isinstance(view, Mapping) else view for view in several]
     for view in made:
         if isinstance(view, type) or not isinstance(view, View):
-            expected = f"{', '.join(_KINDS)}, or an object with space, rows and one"
+            expected = f"{', '.join(_KINDS)}, or an object with space and rows"
             raise TypeError(f"{view!r} is not a view: expected {expected}")
     return _InOrder(made)
