@@ -49,12 +49,10 @@ def _size(data: Mapping[str, Any]) -> int:
     """Bytes that a space takes when it is made."""
     if "spaces" in data:
         return sum(_size(part[1] if data["type"] == "Dict" else part) for part in data["spaces"])
-    if data["type"] == "Box":
-        return _BYTES_PER_PART + math.prod(map(whole_number, data["shape"])) * (
-            4 * np.dtype(data["dtype"]).itemsize + 4
-        )
-    sides = data["n"] if data["type"] == "MultiBinary" else 0
-    return _BYTES_PER_PART + math.prod(map(whole_number, sides if isinstance(sides, list) else [sides]))
+    sides = {"Box": "shape", "MultiBinary": "n"}.get(data["type"])
+    shape = data[sides] if sides else 0
+    each = 4 * np.dtype(data["dtype"]).itemsize + 4 if sides == "shape" else 1
+    return int(_BYTES_PER_PART + each * math.prod(map(whole_number, shape if isinstance(shape, list) else [shape])))
 
 
 def _made(data: Mapping[str, Any]) -> gym.Space[Any]:
@@ -115,7 +113,7 @@ def problem_with_rows(space: gym.Space[Any], rows: Array) -> tuple[int, str] | N
         return 0, f"has shape {rows.shape[1:]}, expected {space.shape} of {space}"
     if rows.dtype.kind == "f" and isinstance(space, spaces.Box) and space.dtype.kind != "f":
         return 0, f"is {rows.dtype}, expected {space.dtype} of {space}"
-    flat = rows.reshape(len(rows), -1 if rows.size else 0)
+    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     if rows.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(flat).all(1))
         if len(bad):
@@ -123,9 +121,10 @@ def problem_with_rows(space: gym.Space[Any], rows: Array) -> tuple[int, str] | N
     if isinstance(space, spaces.Box):  # its bounds are often only nominal: environments overshoot them in practice
         return None
     leaf: Any = space
-    low, count = (0, 2) if isinstance(leaf, spaces.MultiBinary) else (leaf.start, getattr(leaf, "nvec", None))
-    high = np.ravel(low) + np.ravel(leaf.n if count is None else count)
-    bad = np.flatnonzero(((flat < np.ravel(low)) | (flat >= high)).any(1)) if flat.size else ()
+    low = np.ravel(getattr(leaf, "start", 0))
+    count = leaf.nvec if isinstance(leaf, spaces.MultiDiscrete) else leaf.n if isinstance(leaf, spaces.Discrete) else 2
+    high = low + np.ravel(count)
+    bad = np.flatnonzero(((flat < low) | (flat >= high)).any(1))
     return (int(bad[0]), f"is {rows[bad[0]].tolist()}, outside {space}") if len(bad) else None
 
 

@@ -339,8 +339,8 @@ class Trajectories:
         if not -len(self) <= i < len(self):
             raise IndexError(f"episode {i} of {len(self)}")
         one = self._slice(i % len(self), i % len(self) + 1)
-        finals = (one.final_observations, one.final_states, one.episode_annotations)
-        observation, state, notes = (None if n is None else map_arrays(lambda rows: rows[0], n) for n in finals)
+        finals = (one.final_observations, one.final_states)
+        observation, state = (None if nest is None else map_arrays(lambda rows: rows[0], nest) for nest in finals)
         return Episode(
             observations=one.observations,
             actions=one.actions,
@@ -351,7 +351,7 @@ class Trajectories:
             states=one.states,
             final_state=state,
             annotations=one.annotations,
-            episode_annotations=notes,
+            episode_annotations={name: rows[0] for name, rows in one.episode_annotations.items()},
         )
 
 
