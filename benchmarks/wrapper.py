@@ -15,7 +15,14 @@ import secret_rl  # noqa: F401
 from benchmarks.results_file import Row, interleaved, write
 from secret_rl.credit import ModelOptions, RewardPredictor
 from secret_rl.credit.secret.readout import Queries, step_credit
-from secret_rl.shaping import Cells, Observed, OnlineCredit, PotentialShaping, TablePotential, VectorPotentialShaping
+from secret_rl.shaping import (
+    GridKey,
+    ObservationKey,
+    OnlineCredit,
+    PotentialShaping,
+    TablePotential,
+    VectorPotentialShaping,
+)
 from secret_rl.testing.shaping import OneEnvironment
 from secret_rl.trajectories.spaces import to_json
 
@@ -40,9 +47,9 @@ def run() -> None:
 def table_cost() -> list[Row]:
     """Table potentials that know every state, on single environments."""
     triggers = TablePotential({state: state / 1024 for state in range(1024)})
-    lake = TablePotential({state: state / 64 for state in range(64)}, state=Observed())
+    lake = TablePotential({state: state / 64 for state in range(64)}, state=ObservationKey())
     cells = np.indices((20, 20, 20, 20)).reshape(4, -1).T - 10
-    pole = TablePotential({tuple(cell): 0.5 for cell in cells.tolist()}, state=Cells((0.5, 0.5, 0.05, 0.5)))
+    pole = TablePotential({tuple(cell): 0.5 for cell in cells.tolist()}, state=GridKey((0.5, 0.5, 0.05, 0.5)))
     settings: dict[str, tuple[Callable[[], gym.Env[Any, Any]], TablePotential, str]] = {
         "Triggers 8x8 3T1P, info state": (
             lambda: gym.make("secret_rl/Triggers-v0", layout_seed=1), triggers, "<= 15 us",

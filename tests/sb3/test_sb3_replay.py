@@ -10,7 +10,7 @@ from tests.sb3.deep_tasks import MAZE, SMALL, Hallway
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.sb3 import ShapedDictReplayBuffer, ShapedReplayBuffer, from_replay_buffer, train
 from secret_rl.sb3.shaping import PotentialShapingVecEnv, shape_with
-from secret_rl.shaping import Observed, ReplayShaping, TablePotential
+from secret_rl.shaping import ObservationKey, ReplayShaping, TablePotential
 from secret_rl.shaping.core import last_seen
 from secret_rl.testing.shaping import EveryEnding, Everything
 
@@ -179,7 +179,7 @@ OPTIONS = {
 
 def test_an_agent_learns_the_same_from_shaped_environments_and_from_a_buffer_that_shapes():
     """To the bit, where rewards are whole numbers."""
-    potential = TablePotential({tuple(np.eye(4)[i]): i / 4 for i in range(4)}, state=Observed())
+    potential = TablePotential({tuple(np.eye(4)[i]): i / 4 for i in range(4)}, state=ObservationKey())
     inside = train(sb3.DQN, Hallway, 300, shaping=shape_with(potential), **OPTIONS).model
     shaping = {"shaping": ReplayShaping(potential, 0.9)}
     buffer = {"replay_buffer_class": ShapedReplayBuffer, "replay_buffer_kwargs": shaping}

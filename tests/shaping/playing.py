@@ -6,7 +6,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tests.shaping.mdps import measure, optimal_actions
 
 from secret_rl.agents import QLearning
-from secret_rl.shaping import Cells, PotentialShaping, TablePotential, VectorPotentialShaping
+from secret_rl.shaping import GridKey, PotentialShaping, TablePotential, VectorPotentialShaping
 from secret_rl.testing.shaping import OneEnvironment
 
 MODES = list(AutoresetMode)
@@ -15,7 +15,7 @@ NORMAL = np.random.default_rng(0).normal(size=4096).tolist()
 STATES = {(cue, x, y): NORMAL[cue * 99 + x * 10 + y] for cue in range(4) for x in range(-3, 3) for y in range(-3, 3)}
 PLACES = TablePotential(
     {(x, y, cue): NORMAL[x * 64 + y * 8 + cue] for x in range(-9, 9) for y in range(-9, 9) for cue in range(4)},
-    state=Cells((0.4, 0.4, 1), keys=("place", "cue")),
+    state=GridKey((0.4, 0.4, 1), keys=("place", "cue")),
 )
 
 

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from secret_rl.shaping.states import canonical
+from secret_rl.shaping.table import canonical
 from secret_rl.trajectories.nested import map_arrays, named_arrays
 
 
-def slow_potential(data, credit, kind, *, rewards, reading="printed", delay_discount=0.95, state=None):
+def slow_potential(data, credit, kind, *, rewards, delay_discount=0.95, state=None):
     """What ``estimate_potential`` puts into its table; ``credit`` are ``Attributions``."""
     total, visits = {}, {}
     for number, episode in enumerate(data):
@@ -21,11 +21,11 @@ def slow_potential(data, credit, kind, *, rewards, reading="printed", delay_disc
         walk = SimpleNamespace(states=states_of(episode, state), actions=actions_of(episode), rewards=paid, rows=rows)
         for t, key in enumerate(walk.states):
             visits[key] = visits.get(key, 0) + 1
-            total[key] = total.get(key, 0.0) + at_visit(walk, t, kind, reading, delay_discount)
+            total[key] = total.get(key, 0.0) + at_visit(walk, t, kind, delay_discount)
     return {key: total[key] / (len(data) if kind == "paper" else visits[key]) for key in total}
 
 
-def at_visit(walk, t, kind, reading, delay_discount):
+def at_visit(walk, t, kind, delay_discount):
     """What visit ``t`` of an episode adds."""
 
     def value(rewards):
@@ -48,8 +48,6 @@ def at_visit(walk, t, kind, reading, delay_discount):
         return sum(map(earned, range(t)))
     if t == 0:
         return 0.0
-    if reading == "once":
-        return earned(t - 1)
     pairs = list(zip(walk.states, walk.actions, strict=False))
     return sum(earned(other) for other, pair in enumerate(pairs) if pair == pairs[t - 1])
 

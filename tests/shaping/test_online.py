@@ -1,10 +1,10 @@
 """Potentials of the history: credit added up step by step, in one environment or many, stepped or compiled."""
 
-import json
 import warnings
 import zlib
 from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -12,7 +12,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.quick import quick_fits
-from tests.sealing import change_json
 from tests.shaping.playing import MODES, Arrays, compare_wrappers, learn_compiled, phi_along
 
 import secret_rl as srl
@@ -23,17 +22,18 @@ from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.files import FileFormatError
 from secret_rl.shaping import (
     Batch,
-    NoCreditPaidWarning,
+    CoverageWarning,
     NotCreditWarning,
     OnlineCredit,
     PotentialShaping,
     VectorPotentialShaping,
     learned,
 )
-from secret_rl.shaping.states import canonical
+from secret_rl.shaping.table import canonical
 from secret_rl.testing.shaping import EveryEnding, OneEnvironment
 from secret_rl.testing.strategies import triggers_options
 from secret_rl.trajectories.nested import map_arrays
+from secret_rl.views import CenteredView, CropView, DropView
 
 
 def plain(nest):
@@ -164,19 +164,9 @@ def test_a_pair_earns_once_an_episode():
 
 def test_what_never_repeats_is_paid_each_time_unless_a_view_drops_it():
     """A clock makes every pair a new one; without it, they repeat."""
-    for view, answers in ((None, [0.25, 0.5, 0.75]), (srl.views.DropView(("clock",), squeeze=True), [0.25] * 3)):
-        potential = OnlineCredit(Says(0.5), scale=0.5, observation=view)
-        phi = begun(potential, {"place": 3, "clock": 0})
+    for view, answers in ((None, [0.25, 0.5, 0.75]), (DropView(("clock",), squeeze=True), [0.25] * 3)):
+        phi = begun(OnlineCredit(Says(0.5), scale=0.5, observation=view), {"place": 3, "clock": 0})
         assert [phi.step(0, {"place": 3, "clock": t}, 0.0, {}) for t in (1, 2, 3)] == answers
-
-
-def test_what_a_pair_is_worth_does_not_hang_on_the_order_of_its_entries():
-    """An environment may list the entries of a dict otherwise than its space does; batches follow the space."""
-    credit = HashedCredit()
-    potential = OnlineCredit(credit, threshold=0, scale=0.1)
-    for pair in ({"b": 1, "a": 2}, {"a": 1, "b": 2}):
-        assert begun(potential, pair).step(0, pair, 0.0, {}) == 0.1 * credit.of(pair, 0)
-    assert credit.of({"a": 1, "b": 2}, 0) != credit.of({"a": 2, "b": 1}, 0)
 
 
 shaping = {
@@ -193,14 +183,6 @@ shaping = {
 @given(options=st.fixed_dictionaries(OPTIONS), **shaping)
 def test_side_by_side_is_one_by_one(world, mode, options, **terms):
     compare_wrappers(WORLDS[world], lambda: OnlineCredit(HashedCredit(), **options), mode, **terms)
-
-
-def test_environments_that_show_the_same_array_again_and_again():
-    envs = SyncVectorEnv([maze] * 3, copy=False)
-    _, paid = compare_wrappers(
-        maze, lambda: OnlineCredit(HashedCredit(), threshold=0.0, scale=0.05), NEXT_STEP, 4, steps=60, envs=envs
-    )
-    assert paid > 1
 
 
 def asking(potential, n):
@@ -235,16 +217,6 @@ def test_only_the_environments_that_are_asked_about_count():
         asking(OnlineCredit(Says(0.5)), 2)(steps=[0])
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_real_model_side_by_side_is_one_by_one(secret, mode):
-    options = {"size": 5, "triggers": 1, "max_steps": 30}
-    ended, paid = compare_wrappers(
-        lambda: TriggersEnv(**options), lambda: OnlineCredit(secret, threshold=0.02), mode, 7, n=5, steps=100,
-        envs=TriggersVectorEnv(5, **options, autoreset_mode=mode), discount=0.99,
-    )  # fmt: skip
-    assert ended > 10 and paid > 1
-
-
 @settings(max_examples=15)
 @given(
     triggers_options(fixed=True),
@@ -268,96 +240,6 @@ def test_a_real_model_teaches_a_compiled_learner_what_it_teaches_a_stepping_one(
         assert not np.array_equal(learn_compiled(shaped, 60, seed=1).returns, unshaped.returns), "the shaping matters"
 
 
-def test_no_arrays_of_sums_that_start_anew():
-    shaped = PotentialShaping(maze(), OnlineCredit(HashedCredit(), reset_on_reward=True), 0.99)
-    assert tabular_of(shaped) is None
-    assert len(learn_compiled(shaped, 3)) == 3
-
-
-def test_a_step_costs_the_same_whatever_came_before():
-    """Each new pair is asked for once and alone; no step makes the model look at earlier ones."""
-    credit, rng = HashedCredit(), np.random.default_rng(0)
-    phi = begun(OnlineCredit(credit), rng.random(3))
-    for _ in range(900):
-        phi.step(0, rng.random(3), 0.0, {})
-    assert credit.asked == [1] * 900
-    known = rng.random(3)
-    phi.start(known, {})
-    for _ in range(900):
-        phi.step(0, known, 0.0, {})
-    assert credit.asked == [1] * 901
-
-
-def test_side_by_side_asks_once_a_step_and_for_equal_pairs_once():
-    credit, mazes = HashedCredit(), TriggersVectorEnv(50, size=4, triggers=2, layout_seed=3)
-    envs = VectorPotentialShaping(mazes, OnlineCredit(credit), 0.99)
-    envs.reset(seed=0)
-    for step in range(30):
-        envs.step(np.full(50, step % 4))
-        assert len(credit.asked) <= step + 1
-    assert credit.asked[0] == 1, "all start alike in a fixed maze"
-
-
-def test_no_more_pairs_than_there_is_room_for_are_remembered(monkeypatch):
-    monkeypatch.setattr(learned, "_REMEMBERED", 7)
-    for world, make in WORLDS.items():
-        credit = HashedCredit()
-        potential = OnlineCredit(credit, threshold=0, scale=0.01)
-        steps, (_, *answers) = play(make(), potential, 11, 40)
-        assert answers == expected(credit.of, steps, 0.0, 0.01, 1.0), world
-        assert len(potential._known._answers) <= 7
-    compare_wrappers(maze, lambda: OnlineCredit(HashedCredit()), NEXT_STEP, 3, n=4, steps=60)
-
-
-def test_options_come_back_from_a_file(tmp_path):
-    options = {
-        "threshold": 0.25, "scale": 0.5, "reward": 3.0, "cap": 0.5, "reset_on_reward": True, "repeat": True,
-        "warn_after": None,
-    }  # fmt: skip
-    credit = HashedCredit()
-    path = OnlineCredit(credit, **options).save(tmp_path / "online.json")
-    again = OnlineCredit.load(path, credit)
-    assert again.options == options and again.bound == 1.5
-    assert again._secret is credit
-    assert json.loads(path.read_text())["options"] == options
-    assert [p.name for p in tmp_path.iterdir()] == ["online.json"]
-
-
-CANNOT = r"online\.json cannot be read as 'secret-rl online credit': "
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"format": "secret-rl table potential"}, "it says format 'secret-rl table potential'"),
-        ({"options": [1]}, r"it has the options \[1\]"),
-        ({"options": {"threshold": 0.2}}, "it has the options"),
-        ({"observation": "os.system"}, ""),
-        *(
-            ({"options": {**OnlineCredit(Says(1)).options, **change}}, message)
-            for change, message in (
-                ({"layers": 3}, "it has the options .*'layers'"),
-                ({"threshold": "0.1"}, "'0.1' is not a finite number"),
-                ({"scale": 10**400}, "too large"),
-                ({"reward": -1}, "reward must be a positive number"),
-                ({"cap": 2}, "cap must lie"),
-                ({"cap": True}, "True is not a finite number"),
-                ({"reset_on_reward": "no"}, "reset_on_reward is 'no'"),
-                ({"repeat": None}, "repeat is None"),
-                ({"warn_after": 0}, "warn_after must be"),
-                ({"warn_after": True}, "warn_after must be"),
-            )
-        ),
-    ],
-)
-def test_tampered_files_are_refused(tmp_path, change, message):
-    """Also where the checksum is made to match."""
-    path = OnlineCredit(Says(1.0)).save(tmp_path / "online.json")
-    change_json(path, lambda content: content.update(change))
-    with pytest.raises(FileFormatError, match=CANNOT + f".*{message}"):
-        OnlineCredit.load(path, Says(1.0))
-
-
 def test_other_spaces_are_refused_when_an_environment_is_wrapped(secret):
     potential = OnlineCredit(secret)
     PotentialShaping(TriggersEnv(size=9), potential, 0.99)  # another maze, the same view
@@ -369,75 +251,44 @@ def test_other_spaces_are_refused_when_an_environment_is_wrapped(secret):
         PotentialShaping(TriggersEnv(), OnlineCredit(Secret(device="cpu")), 0.99)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"threshold": 1}, r"threshold must lie in \[0, 1\), got 1"),
-        ({"scale": 0}, "scale must be a positive number, got 0"),
-        ({"reward": -1}, "reward must be a positive number, got -1"),
-        ({"cap": 0}, r"cap must lie in \(0, 1\]: a share of the reward, got 0"),
-        ({"warn_after": 0}, "warn_after must be an integer of at least 1, got 0"),
-    ],
-)
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        OnlineCredit(Says(1.0), **options)
-    with pytest.raises(TypeError, match="expected a fitted Secret, or an object with step_credit"):
-        OnlineCredit("model.safetensors")
+def test_new_pairs_are_scored_once_and_together(monkeypatch):
+    """No step makes the model look at earlier ones; equal pairs are scored once, as long as there is room."""
+    credit, envs = HashedCredit(), TriggersVectorEnv(50, size=4, triggers=2, layout_seed=3)
+    envs = VectorPotentialShaping(envs, OnlineCredit(credit), 0.99)
+    envs.reset(seed=0)
+    for step in range(30):
+        envs.step(np.full(50, step % 4))
+        assert len(credit.asked) <= step + 1
+    assert credit.asked[0] == 1, "all start alike in a fixed maze"
+    monkeypatch.setattr(learned, "_REMEMBERED", 7)
+    potential = OnlineCredit(credit, threshold=0, scale=0.01)
+    steps, (_, *answers) = play(maze(), potential, 11, 40)
+    assert answers == expected(credit.of, steps, 0.0, 0.01, 1.0) and len(potential._known._answers) <= 7
 
 
-def episodes_of(potential, count, steps=3):
-    """Warnings that so many episodes give."""
+def unpaid(potential, steps):
+    """Warnings that so many steps give."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        phi = OneEnvironment(potential)
-        for _ in range(count):
-            phi.start(0, {})
-            for _ in range(steps):
-                phi.step(0, 0, 0.0, {})
-        phi.start(0, {})
-    return [str(w.message) for w in caught if w.category is NoCreditPaidWarning]
+        phi = begun(potential)
+        for _ in range(steps):
+            phi.step(0, 0, 0.0, {})
+    return [str(w.message) for w in caught if w.category is CoverageWarning]
 
 
-def test_a_potential_that_pays_nothing_says_so_once():
-    potential = OnlineCredit(Says(0.0625))
-    assert episodes_of(potential, 99) == []
-    [message] = episodes_of(potential, 1)
-    assert message == (
-        "no step of the first 100 episodes (300 steps) earned anything, so nothing is shaped: the largest step credit "
-        "is 0.0625, and what is not above the threshold of 0.1 is dropped; see in secret.report whether the model "
-        "learned credit, give with observation= the view that it was fitted on, or lower threshold"
+def test_a_potential_that_pays_nothing_warns_once():
+    potential = OnlineCredit(Says(0.0625), warn_after=30)
+    assert unpaid(potential, 29) == []
+    [message] = unpaid(potential, 1)
+    assert message.startswith(
+        "none of the first 30 steps earned anything, so nothing is shaped: the largest step credit is 0.0625, and what "
+        "is not above the threshold of 0.1 is dropped"
     )
-    assert episodes_of(potential, 300) == []
-    assert len(episodes_of(OnlineCredit(Says(0.0), warn_after=7), 7)) == 1
-    assert episodes_of(OnlineCredit(Says(0.0), warn_after=None), 300) == []
-    assert episodes_of(OnlineCredit(Says(0.5)), 300) == []
-    assert episodes_of(OnlineCredit(Says(0.0)), 300, steps=0) == [], "nothing was played"
-
-
-def test_environments_side_by_side_count_together():
-    potential = OnlineCredit(Says(0.0), warn_after=5)
-    ask = asking(potential, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(3):  # the third goes on
-            ask([0, 1])
-            ask(steps=[0, 1])
-            ask(steps=[0])
-    with pytest.warns(NoCreditPaidWarning, match=r"first 5 episodes \(8 steps\)"):
-        ask([0])
-    assert episodes_of(potential, 9) == []
-
-
-def test_a_finite_task_in_which_no_pair_pays_is_noticed_at_once():
-    potential = OnlineCredit(Says(0.05))
-    shaped = PotentialShaping(maze(), potential, 0.99)
-    with pytest.warns(NoCreditPaidWarning, match=r"none of the [\d,]+ pairs of this task earns .* is 0\.05"):
+    for quiet in (potential, OnlineCredit(Says(0.0), warn_after=None), OnlineCredit(Says(0.5), warn_after=5)):
+        assert unpaid(quiet, 60) == []
+    shaped = PotentialShaping(maze(), OnlineCredit(Says(0.05)), 0.99)
+    with pytest.warns(CoverageWarning, match=r"none of the [\d,]+ pairs of this task earns .* is 0\.05"):
         tabular_of(shaped)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tabular_of(shaped)
-        tabular_of(PotentialShaping(maze(), OnlineCredit(HashedCredit()), 0.99))
 
 
 def judged(verdict):
@@ -482,3 +333,109 @@ def test_a_model_of_transitions_is_given_what_steps_led_to(repeat):
         terms = 0.97 * np.array(after) - np.array(phis[:-1])
         np.testing.assert_allclose(paid[data.offsets[e] : data.offsets[e + 1]], terms, atol=1e-12)
     assert largest > 0
+
+
+# Credit that sees less than the agent: through a view
+
+
+VIEWED = {"size": 4, "triggers": 2, "layout_seed": 3, "max_steps": 25}
+CROP = gym.spaces.Box(0, 1, (3, 3, 3), np.uint8)
+
+
+class CropCredit:
+    """Credit of 3x3 crops, in sixteenths; refuses everything else."""
+
+    def step_credit(self, observations, actions):
+        assert observations.shape[1:] == (3, 3, 3) and observations.dtype == np.uint8
+        marks = [zlib.crc32(o.tobytes() + bytes([a])) for o, a in zip(observations, actions, strict=True)]
+        return np.array(marks) % 16 / 16
+
+    def check_spaces(self, observation_space, action_space):
+        if observation_space != CROP:
+            raise ValueError(f"fitted on {CROP}, but there are {observation_space}")
+
+
+def online(view=CenteredView(3), **options):  # noqa: B008  frozen
+    return OnlineCredit(CropCredit(), observation=view, threshold=0, scale=0.05, **options)
+
+
+def play_many(env, steps, mode):
+    """Rewards of random play, and how many episodes ended."""
+    env.reset(seed=5)
+    rewards, ended = [], 0
+    for step in range(steps):
+        _, reward, terminated, truncated, _ = env.step(np.random.default_rng(step).integers(0, 4, env.num_envs))
+        rewards.append(reward)
+        over = terminated | truncated
+        ended += int(over.sum())
+        if mode is AutoresetMode.DISABLED and over.any():
+            env.reset(options={"reset_mask": over.copy()})
+    return np.array(rewards), ended
+
+
+@pytest.mark.parametrize("reset_on_reward", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_whole_through_a_view_is_shaped_as_the_crop_is(mode, reset_on_reward):
+    """One environment, and a vector of them; the agent sees the full state, a larger crop, or what credit sees."""
+    options, modes = {"reset_on_reward": reset_on_reward}, {"autoreset_mode": mode}
+    wide, narrow = {**VIEWED, "window": None}, {**VIEWED, "window": 3}
+    crops = VectorPotentialShaping(TriggersVectorEnv(4, **narrow, **modes), online(None, **options), 0.9)
+    seen, ended = play_many(crops, 60, mode)
+    assert ended > 5 and len(np.unique(seen)) > 20
+    reused = SyncVectorEnv([lambda: TriggersEnv(**wide)] * 4, copy=False, **modes)
+    larger = TriggersVectorEnv(4, **{**VIEWED, "window": 5}, **modes)
+    for env in (
+        VectorPotentialShaping(larger, online(CropView(3), **options), 0.9),
+        VectorPotentialShaping(TriggersVectorEnv(4, **wide, **modes), online(**options), 0.9),
+        VectorPotentialShaping(reused, online(**options), 0.9),
+        SyncVectorEnv([lambda: PotentialShaping(TriggersEnv(**wide), online(**options), 0.9)] * 4, **modes),
+    ):
+        np.testing.assert_array_equal(play_many(env, 60, mode)[0], seen)
+
+
+def test_the_spaces_checked_are_those_of_the_view():
+    PotentialShaping(TriggersEnv(window=None), online(), 0.9)
+    with pytest.raises(ValueError, match=r"fitted on .*\(3, 3, 3\).* there are .*\(5, 5, 3\)"):
+        PotentialShaping(TriggersEnv(window=None), online(CenteredView(5)), 0.9)
+
+
+def test_a_compiled_learner_sees_through_a_view():
+    wide = learn_compiled(PotentialShaping(TriggersEnv(**VIEWED, window=None), online(), 0.99), 40, seed=1)
+    narrow = learn_compiled(PotentialShaping(TriggersEnv(**VIEWED), online(None), 0.99), 40, seed=1)
+    np.testing.assert_array_equal(wide.lengths, narrow.lengths)
+
+
+class Own(CenteredView):
+    """A view of one's own."""
+
+
+def test_options_and_views_come_back_from_a_file(tmp_path):
+    potential = online(reward=3.0, cap=0.5, reset_on_reward=True, repeat=True, warn_after=None)
+    path = potential.save(tmp_path / "online.json")
+    again = OnlineCredit.load(path, CropCredit())
+    assert again.options == potential.options and again.bound == 1.5
+    assert [file.name for file in tmp_path.iterdir()] == ["online.json"]
+    envs = [VectorPotentialShaping(TriggersVectorEnv(3, **VIEWED, window=None), one, 0.9) for one in (again, potential)]
+    np.testing.assert_array_equal(*(play_many(env, 30, MODES[0])[0] for env in envs))
+    with pytest.raises(ValueError, match=r"cannot be saved: keep it in your code"):
+        online(Own(3)).save(path)
+    path.write_text(path.read_text().replace("CenteredView", "CropView"))
+    with pytest.raises(FileFormatError, match="does not match its checksum"):
+        OnlineCredit.load(path, CropCredit())
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"threshold": 1}, ValueError, r"threshold must be in \[0, 1\), got 1"),
+        ({"scale": 0}, ValueError, "scale must be a positive number, got 0"),
+        ({"reward": -1}, ValueError, "reward must be a positive number, got -1"),
+        ({"cap": 0}, ValueError, r"cap must be a share of the reward, in \(0, 1\], got 0"),
+        ({"warn_after": 0}, ValueError, "warn_after must be an integer of at least 1, got 0"),
+        ({"secret": "model.safetensors"}, TypeError, "expected a fitted Secret, or an object with step_credit"),
+        ({"observation": CenteredView}, TypeError, "observation must be a view"),
+    ],
+)
+def test_bad_options_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        OnlineCredit(**{"secret": Says(1.0), **options})

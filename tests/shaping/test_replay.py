@@ -1,19 +1,14 @@
 """Stored steps are paid what the wrapper paid for them, to the bit."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.shaping.playing import PLACES, STATES
 
-from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.shaping import (
-    Cells,
-    EventCredit,
     NoPotential,
-    Observed,
+    ObservationKey,
     PotentialRangeWarning,
     PotentialShaping,
     ReplayShaping,
@@ -117,13 +112,6 @@ def test_a_call_for_every_time_step_not_for_every_step():
     assert asked[0] and len(asked) <= 1 + data.lengths.max() < data.steps / 4
 
 
-def test_annotations_are_infos_of_their_steps():
-    env = TriggersEnv(size=4, triggers=2, layout_seed=3, max_steps=25)
-    data, paid = played(env, EventCredit("trigger_activated"), 0, 20, discount=0.99)
-    assert data.annotations["trigger_activated"].any()
-    np.testing.assert_array_equal(ReplayShaping(EventCredit("trigger_activated"), 0.99).over(data), paid)
-
-
 def test_a_clone_pays_with_another_potential_and_the_same_terms():
     data, _ = played(EveryEnding(), PLACES, 1, 8, discount=0.9)
     first = ReplayShaping(PLACES, 0.9, scale=0.5, truncation="zero")
@@ -132,16 +120,9 @@ def test_a_clone_pays_with_another_potential_and_the_same_terms():
     np.testing.assert_array_equal(other.over(data), expected.over(data))
     assert (other.discount, other.scale, other.potential) == (0.9, 0.5, FUNCTION)
     assert not np.array_equal(other.over(data), first.over(data))
-    large, small = (TablePotential({0: value}, state=Observed(), reward_bound=1.0) for value in (4.0, 1.0))
+    large, small = (TablePotential({0: value}, state=ObservationKey(), reward_bound=1.0) for value in (4.0, 1.0))
     fitted = ReplayShaping(large, 0.9, scale="fit")
     assert (fitted.scale, fitted.clone_with(small).scale) == (0.25, 1.0)
-
-
-def test_dict_and_number_observations_need_no_space():
-    shaping = ReplayShaping(TablePotential({3: 0.5, 4: 1.0}, state=lambda observation, info: int(observation)), 0.5)
-    paid = shaping.step([True], np.array([3]), np.array([0]), np.array([4]), np.zeros(1), [False], [False])
-    assert paid.tolist() == [0.0]
-    assert shaping.step([False], *[np.array([4])] * 2, np.array([3]), np.zeros(1), [False], [True]).tolist() == [-0.75]
 
 
 def test_what_cannot_be_known_is_refused():
@@ -149,7 +130,7 @@ def test_what_cannot_be_known_is_refused():
     step = (np.zeros(2, int), np.zeros(2, int), np.ones(2, int), np.zeros(2), none, none)
     with pytest.raises(ValueError, match="state= made of observations"):
         ReplayShaping(TablePotential({0: 1.0}), 0.9).step(~none, *step)
-    shaping = ReplayShaping(TablePotential({0: 1.0}, state=Observed()), 0.9)
+    shaping = ReplayShaping(TablePotential({0: 1.0}, state=ObservationKey()), 0.9)
     with pytest.raises(ValueError, match="no episode has begun in environment 1"):
         shaping.step([True, False], *step)
     shaping.step(~none, *step[:-2], np.array([True, False]), none)
@@ -175,18 +156,10 @@ def test_missing_ends_matter_only_where_potentials_do():
         return Trajectories.from_episodes([episode])
 
     values = {0: 0.25, 1: 0.5, 2: 1.0}
-    observed = ReplayShaping(TablePotential(values, state=Observed()), 1.0)
+    observed = ReplayShaping(TablePotential(values, state=ObservationKey()), 1.0)
     for shaping in (observed, ReplayShaping(TablePotential(values), 1.0)):
         assert shaping.over(data(True)).tolist() == [0.25, 0.5, -1.0]
         with pytest.raises(ValueError, match="no final observations, and episode 0 did not terminate"):
             shaping.over(data(False))
     cut = ReplayShaping(observed.potential, 1.0, truncation="zero")
     assert cut.over(data(False, truncated=True)).tolist() == [0.25, 0.5, -1.0]
-
-
-def test_states_are_asked_for_where_they_are_not_known():
-    data, _ = played(EveryEnding(), PLACES, 1, 4, discount=0.9)
-    with pytest.raises(ValueError, match='info has no "state"'):
-        ReplayShaping(TablePotential(STATES), 0.9).over(replace(data, states=None, final_states=None, trusted=True))
-    with pytest.raises(ValueError, match="names the entry 'nothing'"):
-        ReplayShaping(TablePotential({(0,): 1.0}, state=Cells((1, 1), keys=("nothing",))), 0.9).over(data)

@@ -38,8 +38,6 @@ class Potential(Command):
     adapt: int = 0  # First fine-tune the model on the trajectories, for so many updates.
     # Which rewards; by default all for paper, and positive ones for the others.
     rewards: Literal["positive", "all"] | None = None
-    # Of the paper's formula: a pair's credit summed over its visits in a trajectory, or each visit's own.
-    reading: Literal["printed", "once"] = "printed"
     tolerance: int = 0  # Count a prediction as correct within so many steps of the reward.
     delay_discount: float = 0.95  # Of reward still to come, for pending, value and mixed.
     device: str = "auto"  # cpu, cuda, mps, or auto.
@@ -57,7 +55,7 @@ class Potential(Command):
             warn_unless_credit(secret)
             attributions = secret.attribute(data, **(self.given("tolerance") if self.tolerance else {}))
             self.note(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
-        how = self.given("kind", "rewards", "reading", "delay_discount")
+        how = self.given("kind", "rewards", "delay_discount")
         potential = secret_rl.estimate_potential(data, attributions, **how)
         potential.save(self.out)
         self.saved(

@@ -124,7 +124,7 @@ class OnlineSecretCallback(BaseCallback):
         if buffer is not None and self.online.needs_states:
             raise ValueError(
                 f'potential="{self.online.potential}" is a table over info["state"], which a replay buffer does not '
-                'keep: use potential="learned", or potential_options={"state": Observed()} where observations do'
+                'keep: use potential="learned", or potential_options={"state": ObservationKey()} where observations do'
             )
         for layer in layers(envs):
             if isinstance(layer, VecTransposeImage) or (isinstance(layer, VecNormalize) and layer.norm_obs):

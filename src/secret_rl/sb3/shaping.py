@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor
 
-from secret_rl.shaping.bonus import BonusConfig, BonusShaper
+from secret_rl.shaping.bonus import BonusShaper
 from secret_rl.shaping.core import PotentialLike, Shaper, ShapingConfig, last_seen
 
 
@@ -55,8 +55,11 @@ class ShapedVecEnv(VecEnvWrapper):
             final_infos = infos if self._vectorised is None else present.get("final_info", {})
             if self._vectorised is None:
                 present = [self.reset_infos[i] if over else infos[i] for i, over in enumerate(ended)]
-            final = {i: infos[i]["terminal_observation"] for i in which}
-            seen = last_seen(observations, final, self.observation_space)
+
+            def seen() -> Any:
+                final = {i: infos[i]["terminal_observation"] for i in which}
+                return last_seen(observations, final, self.observation_space)
+
             last = self._shaper.batch(self._none, ended, seen, self._actions, env_rewards, final_infos)
         batch = self._shaper.batch(ended, ~ended, observations, self._actions, env_rewards, present)
         shaping = self._shaper.step(batch, ended & ~truncated, truncated, last)
@@ -99,7 +102,7 @@ class PotentialShapingVecEnv(ShapedVecEnv):
     ) -> None:
         spaces = venv.observation_space, venv.action_space
         config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
-        super().__init__(venv, Shaper(config, venv.num_envs, *spaces))
+        super().__init__(venv, Shaper(config.potential, config.rewards, venv.num_envs, *spaces))
         self.shaping_discount, self.shaping_scale = config.discount, config.scale
 
 
@@ -116,8 +119,9 @@ class CreditBonusVecEnv(ShapedVecEnv):
         fade_at_return: float | None = None,
     ) -> None:
         spaces = venv.observation_space, venv.action_space
-        config = BonusConfig.from_args(potential, scale, fade_steps, fade_at_return, *spaces)
-        self.bonus = BonusShaper(config, venv.num_envs, *spaces)
+        self.bonus = BonusShaper(
+            potential, venv.num_envs, *spaces, scale=scale, fade_steps=fade_steps, fade_at_return=fade_at_return
+        )
         """How much of the bonus is left (``bonus.left``), and the state of that."""
         super().__init__(venv, self.bonus)
         if venv.has_attr("shaping_discount"):  # of a potential inside

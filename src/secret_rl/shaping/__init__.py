@@ -2,26 +2,18 @@
 
 from secret_rl.plugins import load_plugins
 from secret_rl.shaping.bonus import CreditBonus, VectorCreditBonus
-from secret_rl.shaping.core import (
-    Batch,
-    CoverageWarning,
-    NoCreditPaidWarning,
-    NotCreditWarning,
-    Potential,
-    PotentialRangeWarning,
-)
+from secret_rl.shaping.core import Batch, CoverageWarning, NotCreditWarning, Potential, PotentialRangeWarning
 from secret_rl.shaping.estimate import KINDS, estimate_potential, register_kind
 from secret_rl.shaping.learned import LearnedPotential, learn_potential
 from secret_rl.shaping.online import OnlineCredit
 from secret_rl.shaping.potentials import ChangingPotential, EventCredit, NoPotential, VisitCounts
 from secret_rl.shaping.replay import ReplayShaping
-from secret_rl.shaping.states import Cells, Observed
-from secret_rl.shaping.table import TablePotential
+from secret_rl.shaping.table import GridKey, ObservationKey, TablePotential
 from secret_rl.shaping.wrappers import PotentialShaping, VectorPotentialShaping
 
 __all__ = [
-    "KINDS", "Batch", "Cells", "ChangingPotential", "CoverageWarning", "CreditBonus", "EventCredit", "LearnedPotential",
-    "NoCreditPaidWarning", "NoPotential", "NotCreditWarning", "Observed", "OnlineCredit", "Potential",
+    "KINDS", "Batch", "ChangingPotential", "CoverageWarning", "CreditBonus", "EventCredit", "GridKey",
+    "LearnedPotential", "NoPotential", "NotCreditWarning", "ObservationKey", "OnlineCredit", "Potential",
     "PotentialRangeWarning", "PotentialShaping", "ReplayShaping", "TablePotential", "VectorCreditBonus",
     "VectorPotentialShaping", "VisitCounts", "estimate_potential", "learn_potential", "register_kind",
 ]  # fmt: skip

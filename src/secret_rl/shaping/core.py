@@ -7,8 +7,9 @@ rewards: freeze it, or relabel what is stored.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite, nextafter
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.nested import leaf_spaces, map_arrays, map_leaves
 
 Mask = NDArray[np.bool_]
 Values = NDArray[np.float64]
@@ -34,47 +35,57 @@ class PotentialRangeWarning(UserWarning):
 
 
 class CoverageWarning(UserWarning):
-    """A potential that knows none of the states it is asked for: nothing is shaped."""
-
-
-class NoCreditPaidWarning(UserWarning):
-    """Online credit that no step has earned: nothing is shaped."""
+    """A potential that is 0 everywhere so far, since it knows no state or no step earned credit: nothing is shaped."""
 
 
 class NotCreditWarning(UserWarning):
     """A potential of a model that did not learn credit: it may pay for the wrong steps."""
 
 
-@dataclass
 class Batch:
     """What happened in n environments, one row each. A row starts an episode, takes a step, or neither.
 
     Rows that do neither hold leftovers, and what a potential answers for them is ignored. All of it belongs to the
     environments: copy what you keep.
+
+    Args:
+        starts: (n,) rows whose observation and info are the first of an episode.
+        steps: (n,) rows that took a step; action, observation, reward and info are those of the step, the last one too.
+        observations: Batch of n observations in Gymnasium's layout: an array, or a dict or tuple of arrays; or a
+            function that gives it, called if a potential looks.
+        actions: Batch of n actions; None if no row takes a step.
+        rewards: (n,) unshaped.
+        infos: List of n, or Gymnasium's vector layout; read it with ``entry`` and ``info``.
+        observation_space: Of a single environment.
+        action_space: Of a single environment.
     """
 
-    starts: Mask
-    """(n,) rows whose observation and info are the first of an episode."""
-    steps: Mask
-    """(n,) rows that took a step; action, observation, reward and info are those of the step, the last one too."""
-    observations: Any
-    """Batch of n observations in Gymnasium's layout: an array, or a dict or tuple of arrays."""
-    actions: Any = None
-    """Batch of n actions; None if no row takes a step."""
-    rewards: Any = None
-    """(n,) unshaped."""
-    infos: Infos = ()
-    """List of n, or Gymnasium's vector layout; read it with ``entry`` and ``info``."""
-    observation_space: gym.Space[Any] | None = None
-    """Of a single environment."""
-    action_space: gym.Space[Any] | None = None
-
-    def __post_init__(self) -> None:
-        self.active: Mask = self.starts | self.steps
+    def __init__(
+        self,
+        starts: Mask,
+        steps: Mask,
+        observations: Any,
+        actions: Any = None,
+        rewards: Any = None,
+        infos: Infos = (),
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+    ) -> None:
+        self.starts, self.steps, self._observations = starts, steps, observations
+        self.actions, self.rewards, self.infos = actions, rewards, infos
+        self.observation_space, self.action_space = observation_space, action_space
+        self.active: Mask = starts | steps
         """(n,) rows that start or step."""
         self.count = np.count_nonzero(self.active)
         self.everywhere = self.count == len(self.active)
         """Whether all rows do."""
+
+    @property
+    def observations(self) -> Any:
+        """Batch of n observations."""
+        if callable(self._observations):
+            self._observations = self._observations()
+        return self._observations
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -123,7 +134,8 @@ class Batch:
 
     def only(self, members: Mask) -> "Batch":
         """The same for some of the rows; the others do nothing."""
-        return replace(self, starts=self.starts & members, steps=self.steps & members)
+        happened = self.actions, self.rewards, self.infos, self.observation_space, self.action_space
+        return Batch(self.starts & members, self.steps & members, lambda: self.observations, *happened)
 
 
 class Potential(Protocol):
@@ -136,7 +148,7 @@ class Potential(Protocol):
     ...         carry = np.where(batch.starts, 0.0, carry - 0.01 * batch.steps)
     ...         return carry, carry
 
-    A function of (observation, info) is a potential, too: wrappers ask it for one environment at a time.
+    A function of (observation, info) is a potential, too: wrappers call it for one environment at a time.
 
     What a potential remembers of episodes is in the carry, so one object serves any number of environments. A carry is
     passed on once: it may be changed in place. Further attributes are used where a potential has them:
@@ -176,12 +188,11 @@ class ShapingConfig:
         loaded = load_potential(potential)
         if spaces:
             check_spaces(loaded, *spaces)
-        if not (is_number(discount) and 0 < discount <= 1):
-            raise ValueError(f"discount must be the agent's own, in (0, 1], got {discount!r}")
+        discount = check_number("discount", discount, lambda number: 0 < number <= 1, "the agent's own, in (0, 1]")
         if truncation not in ("keep", "zero"):
             choices = '"keep" (the agent bootstraps where a time limit cuts an episode short) or "zero" (it does not)'
             raise ValueError(f"truncation must be {choices}, got {truncation!r}")
-        return cls(loaded, float(discount), _scale(loaded, scale), truncation == "keep")
+        return cls(loaded, discount, _scale(loaded, scale), truncation == "keep")
 
     def rewards(self, phi: Values, next_phi: Values, terminated: Mask, truncated: Mask) -> Values:
         """(n,) what shaping adds to the rewards of n steps: discount * Phi' - Phi.
@@ -194,27 +205,17 @@ class ShapingConfig:
         return self.discount * (self.scale * next_phi) - self.scale * phi
 
 
-class Config(Protocol):
-    """What turns Phi into what is added to rewards."""
-
-    @property
-    def potential(self) -> Potential:
-        """Asked for Phi."""
-
-    @property
-    def scale(self) -> float:
-        """Of what is added."""
-
-    def rewards(self, phi: Values, next_phi: Values, terminated: Mask, truncated: Mask, /) -> Values:
-        """(n,) what is added to the rewards of n steps."""
-
-
 class Shaper:
-    """The shaping of n environments: asks a potential, and keeps Phi of the present states."""
+    """The shaping of n environments: queries a potential, and keeps Phi of the present states.
 
-    def __init__(self, config: Config, n: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
-        self.config, self._spaces = config, (observation_space, action_space)
-        self._carry = config.potential.init(n)
+    ``rewards`` of (phi, next_phi, terminated, truncated) says what is added to the rewards of n steps.
+    """
+
+    def __init__(
+        self, potential: Potential, rewards: Callable[[Values, Values, Mask, Mask], Values], n: int, *spaces: Any
+    ) -> None:
+        self.potential, self.rewards, self._spaces = potential, rewards, spaces
+        self._carry = potential.init(n)
         self._none = np.zeros(n, np.bool_)
         self.phi = np.zeros(n)
         """(n,) of the present states, not scaled."""
@@ -226,46 +227,42 @@ class Shaper:
     def start(self, starts: Mask, observations: Any, infos: Infos) -> None:
         """Episodes start in some environments."""
         if np.count_nonzero(starts):
-            self._keep(batch := self.batch(starts, self._none, observations, None, None, infos), self._ask(batch))
+            phi = self._query(self.batch(starts, self._none, observations, None, None, infos))
+            self.phi = np.where(starts, phi, self.phi)
 
     def step(self, batch: Batch, terminated: Mask, truncated: Mask, last: Batch | None = None) -> Values:
         """(n,) what shaping adds to the rewards of a step; 0 where an episode only started.
 
         ``last`` holds the last steps of episodes where ``batch`` already shows the start of the next ones.
         """
-        if last is None:
-            after = now = self._ask(batch)
-            idle = batch.starts
-        else:
-            after, now = self._ask(last), self._ask(batch)  # in this order
-            after, idle = np.where(last.steps, after, now), batch.starts & ~last.steps
-        shaping = self.config.rewards(self.phi, after, terminated, truncated)
+        final = self.phi if last is None else self._query(last)
+        after = now = self._query(batch)
+        if not batch.everywhere:
+            after = now = np.where(batch.active, now, self.phi)
+        idle = batch.starts
+        if last is not None:
+            after, idle = np.where(last.steps, final, now), idle & ~last.steps
+        shaping = self.rewards(self.phi, after, terminated, truncated)
         if np.count_nonzero(idle):
             shaping = np.where(idle, 0.0, shaping)
         # A sum of squares is finite only if all of them are: one number to look at.
         if not isfinite(shaping.dot(shaping)) and not np.isfinite(shaping).all():
             env = int(np.argmin(np.isfinite(shaping)))
             where = f" in environment {env}" if len(shaping) > 1 else ""
-            raise ValueError(
-                f"{self.config.potential!r} answered Phi = {after[env]} after {self.phi[env]}{where}: a potential must "
-                f"answer finite numbers, times the scale of {self.config.scale}"
-            )
-        self._keep(batch, now)
+            values = f"Phi = {after[env]} after {self.phi[env]}{where}"
+            raise ValueError(f"{self.potential!r} answered {values}: a potential must answer finite numbers")
+        self.phi = now
         return shaping
 
-    def _ask(self, batch: Batch) -> Values:
-        """(n,) Phi of the rows that start or step, 0 elsewhere."""
+    def _query(self, batch: Batch) -> Values:
+        """(n,) Phi, of the rows that start or step."""
         if not batch.count:
-            return np.zeros(len(self.phi))
-        self._carry, phi = self.config.potential.step(self._carry, batch)
+            return self.phi
+        self._carry, phi = self.potential.step(self._carry, batch)
         if np.shape(phi) != self.phi.shape:
             shapes = f"values of shape {np.shape(phi)}, expected {self.phi.shape}"
-            raise ValueError(f"{self.config.potential!r} answered {shapes}: one for each environment")
-        phi = np.array(phi, np.float64)  # the potential may go on with its own
-        return phi if batch.everywhere else np.where(batch.active, phi, 0.0)
-
-    def _keep(self, batch: Batch, phi: Values) -> None:
-        self.phi = phi if batch.everywhere else np.where(batch.active, phi, self.phi)
+            raise ValueError(f"{self.potential!r} answered {shapes}: one for each environment")
+        return np.array(phi, np.float64)  # the potential may go on with its own
 
 
 def load_potential(potential: PotentialLike) -> Potential:
@@ -276,11 +273,11 @@ def load_potential(potential: PotentialLike) -> Potential:
 
     if isinstance(potential, str | PathLike):
         path = Path(potential)
-        if path.is_file():
-            with path.open("rb") as file:
-                if file.read(9)[4:] == _SAFETENSORS:
-                    return LearnedPotential.load(path)
-        return TablePotential.load(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is not a file: expected one that a potential was saved to")
+        with path.open("rb") as file:
+            is_learned = file.read(9)[4:] == _SAFETENSORS
+        return LearnedPotential.load(path) if is_learned else TablePotential.load(path)
     if not isinstance(potential, type):
         if callable(getattr(potential, "init", None)) and callable(getattr(potential, "step", None)):
             return potential  # type: ignore[return-value]
@@ -303,9 +300,9 @@ def warn_unless_credit(secret: object) -> None:
     verdict = getattr(getattr(secret, "report", None), "verdict", "credit")
     if verdict != "credit":
         warnings.warn(
-            f"the verdict on this model is {verdict!r}, not 'credit': what it looks at need not have earned the "
-            "rewards, and a potential made of it can lead an agent astray; read secret.report, fit again with more "
-            "rewards or another view, or shape without a model: estimate_potential(trajectories, kind='value')",
+            f"the verdict on this model is {verdict!r}, not 'credit': a potential made of it can lead an agent astray; "
+            "read secret.report, fit again with more rewards or another view, or shape without a model: "
+            "estimate_potential(trajectories, kind='value')",
             NotCreditWarning,
             stacklevel=3,
         )
@@ -313,13 +310,11 @@ def warn_unless_credit(secret: object) -> None:
 
 def one_row(space: gym.Space[Any], element: Any) -> Any:
     """An element of a space as a batch of one."""
-    if isinstance(space, _ARRAYS):
-        return np.asarray(element, space.dtype)[None]
-    if isinstance(space, gym.spaces.Dict):
-        return {key: one_row(part, element[key]) for key, part in space.spaces.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        return tuple(one_row(part, element[i]) for i, part in enumerate(space.spaces))
-    return (element,)
+
+    def row(leaf: gym.Space[Any], part: Any) -> Any:
+        return np.asarray(part, leaf.dtype)[None] if isinstance(leaf, _ARRAYS) else (part,)
+
+    return map_leaves(row, space, element)
 
 
 def last_seen(observations: Any, final: Mapping[int, Any], space: gym.Space[Any]) -> Any:
@@ -327,23 +322,21 @@ def last_seen(observations: Any, final: Mapping[int, Any], space: gym.Space[Any]
 
     ``final`` holds the observations of those; ``space`` is that of a single one.
     """
-    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        keys = space.spaces if isinstance(space, gym.spaces.Dict) else range(len(space.spaces))
-        parts = {k: last_seen(observations[k], {i: row[k] for i, row in final.items()}, space[k]) for k in keys}  # type: ignore[index]
-        return parts if isinstance(space, gym.spaces.Dict) else tuple(parts.values())
-    rows = observations.copy() if isinstance(observations, np.ndarray) else list(observations)
-    for i, row in final.items():
-        rows[i] = row
-    return rows if isinstance(observations, np.ndarray) else tuple(rows)
+
+    def put(_: Any, rows: Any, *new: Any) -> Any:
+        changed = rows.copy() if isinstance(rows, np.ndarray) else list(rows)
+        for i, row in zip(final, new, strict=True):
+            changed[i] = row
+        return changed if isinstance(rows, np.ndarray) else tuple(changed)
+
+    return map_arrays(put, leaf_spaces(space), observations, *final.values())
 
 
 def row_of(space: gym.Space[Any] | None, nest: Any, i: int) -> Any:
     """One of a batch of elements of a space."""
-    if isinstance(nest, dict):
-        return {key: row_of(space[key] if space else None, part, i) for key, part in nest.items()}  # type: ignore[index]
-    if isinstance(nest, tuple) and (space is None or isinstance(space, gym.spaces.Tuple)):
-        return tuple(row_of(space[k] if space else None, part, i) for k, part in enumerate(nest))
-    return nest[i]
+    if space is None:
+        return map_arrays(lambda rows: rows[i], nest)
+    return map_leaves(lambda _, rows: rows[i], space, nest)
 
 
 def _one_info(infos: Info, i: int) -> Info:
@@ -359,9 +352,7 @@ def _one_info(infos: Info, i: int) -> Info:
 
 def _scale(potential: Potential, scale: float | str) -> float:
     bound, reward_bound = (getattr(potential, name, None) for name in ("bound", "reward_bound"))
-    if isinstance(scale, str):
-        if scale != "fit":
-            raise ValueError(f'scale must be a number or "fit", got {scale!r}')
+    if scale == "fit":
         if bound is None or reward_bound is None:
             raise ValueError(
                 f'scale="fit" needs the bound and the reward_bound of {potential!r}, which are {bound} and '
@@ -369,19 +360,20 @@ def _scale(potential: Potential, scale: float | str) -> float:
             )
         fitting = min(1.0, reward_bound / bound) if bound > 0 else 1.0
         return fitting if fitting * bound <= reward_bound else nextafter(fitting, 0.0)  # the division may round up
-    if not (is_number(scale) and isfinite(scale) and scale >= 0):
-        raise ValueError(f'scale must be a number of at least 0, or "fit", got {scale!r}')
+    number = check_number("scale", scale, lambda number: number >= 0, 'a number of at least 0, or "fit"')
     # A whole share of a reward, added up from many, may come out a little above it.
-    if bound is not None and reward_bound is not None and scale * bound > reward_bound * (1 + _ROUNDING):
+    if bound is not None and reward_bound is not None and number * bound > reward_bound * (1 + _ROUNDING):
         warnings.warn(
-            f"the potential reaches {scale * bound:.3g}, above the {reward_bound:.3g} that an episode can pay: agents "
+            f"the potential reaches {number * bound:.3g}, above the {reward_bound:.3g} that an episode can pay: agents "
             f'may chase it instead of the reward; scale it down, with scale="fit" for one',
             PotentialRangeWarning,
             stacklevel=4,
         )
-    return float(scale)
+    return number
 
 
-def is_number(value: object) -> bool:
-    """Whether a value is a single real number."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+def check_number(name: str, value: object, accept: Callable[[float], bool], expected: str) -> float:
+    """The value as a float; raise unless it is a finite number that is accepted."""
+    if isinstance(value, bool) or not (isinstance(value, Real) and isfinite(value) and accept(float(value))):
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
+    return float(value)

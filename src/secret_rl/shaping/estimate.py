@@ -11,31 +11,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.shaping.core import CoverageWarning, Values, row_of
-from secret_rl.shaping.states import StateOf, canonical, state_rows
-from secret_rl.shaping.table import TablePotential
+from secret_rl.shaping.core import CoverageWarning, Values, check_number, row_of
+from secret_rl.shaping.table import StateOf, TablePotential, canonical, check_source
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import named_arrays
 
 Credit = Any
 """Who earned each reward: ``Attributions`` of any credit method. Each row has ``episode``, ``step`` and ``reward``, and
 ``weights[offsets[row]:offsets[row + 1]]`` of steps 0, 1, ... of its episode; ``lengths`` are those of all episodes."""
+VisitValues = Callable[["Evidence", Any], Values]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of potential that is estimated from trajectories."""
+    """A kind of potential that is estimated from trajectories; see ``register_kind``."""
 
     name: str
     summary: str
-    """For help texts."""
-    values: "VisitValues"
-    """(evidence, visits) to (visits,), what each visit of a state is worth."""
+    values: VisitValues
+    """(evidence, visits) to (visits,), the value of each visit of a state."""
     needs_credit: bool
     rewards: str
-    """Which rewards count by default."""
     tables_only: bool
-    """It needs to know which state was visited, and is a total over visits by trajectory, not a mean over visits."""
 
 
 KINDS: dict[str, Kind] = {}
@@ -44,7 +41,7 @@ KINDS: dict[str, Kind] = {}
 
 def register_kind(
     name: str, summary: str, *, needs_credit: bool = True, rewards: str = "positive", tables_only: bool = False
-) -> "Callable[[VisitValues], VisitValues]":
+) -> Callable[[VisitValues], VisitValues]:
     """Add a kind of potential for ``estimate_potential``, ``learn_potential`` and ``secret-rl potential``.
 
     >>> @register_kind("wait", "minus the steps until the episode ends", needs_credit=False)
@@ -57,12 +54,12 @@ def register_kind(
         name: What to ask for.
         summary: A few words for ``--help``.
         needs_credit: Whether attributions are needed; ``evidence.credit`` holds them.
-        rewards: Which rewards count unless said otherwise, "positive" or "all"; ``evidence.paid`` holds them.
-        tables_only: Whether it asks for ``visits.numbers``, which number the states; it then is a total over visits by
+        rewards: Which rewards count by default, "positive" or "all"; ``evidence.paid`` holds them.
+        tables_only: Whether it needs ``visits.numbers``, which number the states; it then is a total over visits by
             trajectory instead of a mean over visits.
     """
 
-    def register(values: "VisitValues") -> "VisitValues":
+    def register(values: VisitValues) -> VisitValues:
         KINDS[name] = Kind(name, summary, values, needs_credit, rewards, tables_only)
         return values
 
@@ -75,7 +72,6 @@ def estimate_potential(
     kind: str = "pending",
     *,
     rewards: str | None = None,
-    reading: str = "printed",
     delay_discount: float = 0.95,
     state: StateOf | None = None,
 ) -> TablePotential:
@@ -84,9 +80,8 @@ def estimate_potential(
     ``kind`` is one of
 
     - ``"paper"``: as printed, the redistributed return of the pair that led to a state, summed over visits and divided
-      by the number of trajectories. ``reading="printed"`` sums what a pair earned over its visits in a trajectory
-      before it is counted at every visit; ``"once"`` counts each visit's own credit. It slows learning more often
-      than not: it falls off right behind the step that earned a reward.
+      by the number of trajectories. It slows learning more often than not: it falls off right behind the step that
+      earned a reward.
     - ``"pending"``: of the reward still to come, discounted by the wait for it, the share that past steps have already
       earned, mean over visits. It stays until the reward is paid.
     - ``"cumulative"``: all credit earned so far, mean over visits.
@@ -94,16 +89,17 @@ def estimate_potential(
     - ``"mixed"``: pending for rewards that were attributed, value for the others: those that the present decides, which
       ``secret.attribute`` leaves out, and those that are not predicted.
 
-    ``delay_discount`` discounts reward still to come, for ``"pending"``, ``"value"`` and ``"mixed"``, and need not be
-    the agent's: the trajectories are slower than the agent will be, and a smaller one leans towards their quick
-    successes (1: no discount).
-
-    ``rewards`` is "positive" or "all"; by default all for ``"paper"``, as printed, and positive ones for the others.
-    ``state`` says where states come from, as for ``TablePotential``; by default the ``states`` of the trajectories.
+    Args:
+        trajectories: Of the target.
+        attributions: Who earned their rewards; "value" needs none.
+        kind: See above.
+        rewards: "positive" or "all"; by default all for "paper", as printed, and positive ones for the others.
+        delay_discount: Of reward still to come, for "pending", "value" and "mixed" (1: none). It need not be the
+            agent's: the trajectories are slower than the agent will be, and a smaller one leans towards their quick
+            successes.
+        state: Where states come from, as for ``TablePotential``; by default the ``states`` of the trajectories.
     """
-    if reading not in ("printed", "once"):
-        raise ValueError(f'reading must be "printed" or "once", got {reading!r}')
-    evidence = Evidence(trajectories, attributions, kind, rewards, delay_discount, reading=reading)
+    evidence = Evidence(trajectories, attributions, kind, rewards, delay_discount)
     last = trajectories.final_states if state is None else trajectories.final_observations
     visits = Visits(trajectories, last is not None)
     visits.numbers, keys = _numbered(_states_visited(visits, state))
@@ -124,8 +120,7 @@ class Visits:
         self.lengths = data.lengths + last
         self.count = int(self.lengths.sum())
         self.starts = np.cumsum(self.lengths) - self.lengths
-        self.episode = np.repeat(np.arange(len(data)), self.lengths)
-        time = np.arange(self.count) - self.starts[self.episode]
+        self.episode, time = _within(self.lengths)
         self.of_step = np.flatnonzero(time < data.lengths[self.episode])
         """(steps,) the visit before each step."""
         self.last = np.flatnonzero(time == data.lengths[self.episode])
@@ -151,13 +146,14 @@ def _states_visited(visits: Visits, state: StateOf | None) -> Any:
     if state is None and data.states is None:
         raise ValueError(
             'the trajectories hold no states: collect them from an environment whose info has "state", or say with '
-            "state= how to make states of observations, as Observed(), Cells(...) or a function"
+            "state= how to make states of observations, as ObservationKey(), GridKey(...) or a function"
         )
+    check_source(state, data.observation_space)
     known: list[tuple[Any, Any, NDArray[Any]]] = [(data.observations, data.states, visits.of_step)]
     if len(visits.last):
         known.append((data.final_observations, data.final_states, visits.last))
     if state is None or hasattr(state, "rows"):
-        rows = np.concatenate([state_rows(state, nest, states) for nest, states, _ in known])
+        rows = np.concatenate([states if state is None else state.rows(nest) for nest, states, _ in known])
         return rows[np.argsort(np.concatenate([places for *_, places in known]))]
     found: list[Any] = [None] * visits.count
     for nest, states, places in known:
@@ -195,7 +191,6 @@ class Evidence:
         rewards: str | None,
         discount: float,
         *,
-        reading: str = "printed",
         tables: bool = True,
     ) -> None:
         names = sorted(name for name, found in KINDS.items() if tables or not found.tables_only)
@@ -204,11 +199,8 @@ class Evidence:
         rewards = rewards or KINDS[kind].rewards
         if rewards not in ("positive", "all"):
             raise ValueError(f'rewards must be "positive" or "all", got {rewards!r}')
-        if not 0 < discount <= 1:
-            raise ValueError(f"delay_discount must lie in (0, 1], got {discount}")
-        if not len(data):
-            raise ValueError("no trajectories were given: collect some in the target environment")
-        self.data, self.kind, self.discount, self.reading = data, KINDS[kind], discount, reading
+        self.data, self.kind = data, KINDS[kind]
+        self.discount = check_number("delay_discount", discount, lambda number: 0 < number <= 1, "in (0, 1]")
         paid = np.asarray(data.rewards, np.float64)
         self.paid: Values = np.maximum(paid, 0) if rewards == "positive" else paid
         """(steps,) the rewards that count, 0 elsewhere."""
@@ -219,9 +211,6 @@ class Evidence:
             )
         self.credit: Any = _checked(data, attributions, kind, self.paid) if self.kind.needs_credit else None
         """``CreditRows``: who earned them."""
-
-
-VisitValues = Callable[[Evidence, Any], Values]
 
 
 @register_kind("pending", "of the reward to come, what is earned already")
@@ -259,14 +248,12 @@ def _mixed(evidence: Evidence, visits: Visits) -> Values:
 
 @register_kind("paper", "as printed", rewards="all", tables_only=True)
 def _paper(evidence: Evidence, visits: Visits) -> Values:
-    """Each visit gets what the pair before it earned."""
+    """Each visit gets what the pair before it earned, at all of its visits in the trajectory together."""
     data, earned = evidence.data, evidence.credit.step_credit(evidence.data)
-    if evidence.reading == "printed":  # at all of its visits in the trajectory together
-        actions = [_numbered(np.asarray(array))[0] for _, array in named_arrays("", data.actions)]
-        pairs = np.column_stack([visits.episode[visits.of_step], visits.numbers[visits.of_step], *actions])
-        numbers = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
-        earned = totals(numbers, earned, len(numbers))[numbers]
-    return visits.after(earned)
+    actions = [_numbered(np.asarray(array))[0] for _, array in named_arrays("", data.actions)]
+    pairs = np.column_stack([visits.episode[visits.of_step], visits.numbers[visits.of_step], *actions])
+    numbers = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
+    return visits.after(totals(numbers, earned, len(numbers))[numbers])
 
 
 def _returns(data: Trajectories, paid: Values, discount: float) -> Values:
@@ -287,17 +274,13 @@ def largest_return(data: Trajectories) -> float:
 
 
 def _checked(data: Trajectories, credit: Credit | None, kind: str, paid: Values) -> CreditRows:
-    """Attributions of these trajectories and which rows count, with a warning where they say nothing."""
+    """Attributions of these trajectories and which rows count, with a warning where none does."""
     if credit is None:
         raise ValueError(f'kind="{kind}" needs attributions of the trajectories: secret.attribute(trajectories)')
-    if not np.array_equal(credit.lengths, data.lengths):
-        raise ValueError(
-            f"the attributions are of {len(credit.lengths):,} other trajectories, of {int(np.sum(credit.lengths)):,} "
-            f"steps, than these {len(data):,} of {data.steps:,}: attribute the same ones"
-        )
-    places = data.offsets[credit.episode] + credit.step
-    if not np.array_equal(credit.reward, np.asarray(data.rewards)[places]):
-        raise ValueError("the attributions are of other trajectories: their rewards differ; attribute the same ones")
+    same = np.array_equal(credit.lengths, data.lengths)
+    places = data.offsets[credit.episode] + credit.step if same else None
+    if not same or not np.array_equal(credit.reward, np.asarray(data.rewards)[places]):
+        raise ValueError("the attributions are of other trajectories than these: attribute the same ones")
     kept = paid[places] != 0
     if not kept.any() and kind != "mixed":
         sign = "positive " if paid.min() >= 0 else ""

@@ -1,7 +1,7 @@
 """Potentials that a small network gives for any observation: what a table holds, regressed on observations."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
@@ -11,18 +11,19 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.checks import check_integer
+from secret_rl.files import FileFormat
 from secret_rl.progress import progress_bar
-from secret_rl.shaping.core import Batch, Values
+from secret_rl.shaping.core import Batch, Values, check_number
 from secret_rl.shaping.estimate import Credit, Evidence, Visits, largest_return, totals
 from secret_rl.trajectories import Trajectories
-from secret_rl.trajectories.nested import map_arrays, map_leaves, row_count
+from secret_rl.trajectories.nested import leaf_spaces, map_arrays, map_leaves, row_count
+from secret_rl.trajectories.spaces import from_json, to_json
 
 if TYPE_CHECKING:
     from secret_rl.shaping.networks import PotentialNetwork
 
-Features = Callable[[Any], NDArray[Any]]
-"""(rows, ...) of observations to (rows, ...) of numbers, one row of which depends on its own observation alone."""
-
+_FORMAT = FileFormat("secret-rl learned potential", remedy="restore it or learn the potential again")
 _ROWS_AT_A_TIME = 1 << 13
 _REPEATED = 4  # visits of an observation, on the average, from which on means over visits need no validation
 _HELD_OUT = 0.1
@@ -33,7 +34,7 @@ _LONGEST_KEY = 512  # bytes; of larger rows, pictures for one, a digest is kept
 
 @dataclass(frozen=True)
 class LearningReport:
-    """How well a network learned what visits are worth; errors are mean squares over visits."""
+    """How well a network learned the values of visits; errors are mean squares over visits."""
 
     visits: int
     distinct: int
@@ -72,10 +73,9 @@ class LearnedPotential:
         threshold: float,
         reward_bound: float | None,
         report: LearningReport,
-        features: Features | None = None,
     ) -> None:
-        self.network, self.observation_space, self.features = network, observation_space, features
-        self.low, self.high, self.threshold = float(low), float(high), float(threshold)
+        self.network, self.observation_space = network, observation_space
+        self.low, self.high, self.threshold = low, high, threshold
         self.bound = max(-self.low, self.high)
         self.reward_bound, self.report = reward_bound, report
         self._known = RowCache(self._computed)
@@ -92,11 +92,14 @@ class LearnedPotential:
 
     def lookup(self, observations: Any) -> Values:
         """(rows,) Phi of many observations, a nest with one row each."""
-        return np.array(self._known.find(as_space(self.observation_space, observations))[1])
+        return np.array(self._known.find(_as_space(self.observation_space, observations))[1])
 
     def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:  # noqa: ARG002
-        """An error where it was learned on observations of another kind, shape or type; bounds may differ."""
-        if not _alike(self.observation_space, observation_space):
+        """An error where it was learned on observations of another kind, shape or type; the bounds of a Box may differ.
+
+        The entries of a ``Dict`` may come in any order.
+        """
+        if _layout(self.observation_space) != _layout(observation_space):
             raise ValueError(
                 f"the potential was learned on observations of {self.observation_space}, there are "
                 f"{observation_space}: learn it on trajectories that observe what the agent does"
@@ -107,22 +110,32 @@ class LearnedPotential:
         return {"potential": self.lookup(model.observations)}
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write one safetensors file, whole or not at all. Of a ``features`` function only the name is kept."""
-        from secret_rl.shaping.networks import write_learned
-
-        return write_learned(self, Path(path))
+        """Write one safetensors file, whole or not at all."""
+        about = {
+            "observation_space": to_json(self.observation_space),
+            "units": self.network.units,
+            "bounds": {name: getattr(self, name) for name in ("low", "high", "threshold", "reward_bound")},
+            "report": asdict(self.report),
+        }
+        weights = {name: value.numpy() for name, value in self.network.state_dict().items()}
+        return _FORMAT.write_arrays(Path(path), about, weights)
 
     @classmethod
-    def load(cls, path: str | PathLike[str], *, features: Features | None = None) -> "LearnedPotential":
-        """Read what ``save`` wrote; nothing in the file is run. ``features`` is needed where there were some."""
-        from secret_rl.shaping.networks import read_learned
+    def load(cls, path: str | PathLike[str]) -> "LearnedPotential":
+        """Read what ``save`` wrote; nothing in the file is run."""
+        from secret_rl.shaping.networks import PotentialNetwork
 
-        return read_learned(Path(path), features)
+        path = Path(path)
+        about, weights = _FORMAT.read_arrays(path)
+        with _FORMAT.reading(path):
+            space = from_json(about["observation_space"])
+            network = PotentialNetwork.from_arrays(space, about["units"], weights)
+            return cls(network, space, **about["bounds"], report=LearningReport(**about["report"]))
 
     def _computed(self, rows: Any) -> Values:
         if self.bound == 0:  # nothing was credited: there was nothing to learn
             return np.zeros(row_count(rows))
-        answers = self.network.answers(featured(self.features, rows))
+        answers = self.network.answers(rows)
         # A network is never quite 0, and agents follow the slightest slope where there should be none.
         answers[np.abs(answers) < self.threshold] = 0.0
         return np.clip(answers * self.bound, self.low, self.high)
@@ -135,99 +148,75 @@ def learn_potential(
     *,
     rewards: str = "positive",
     delay_discount: float = 0.95,
-    features: Features | None = None,
     threshold: float = 0.01,
-    validation: float | None = None,
     units: int = 64,
     steps: int = 400,
-    learning_rate: float = 3e-3,
-    batch_size: int = 512,
     seed: int = 0,
     progress: bool | None = None,
 ) -> LearnedPotential:
     """What ``estimate_potential`` gives, for observations without a state key: a small network instead of a table.
 
-    ``kind`` is "pending", "cumulative", "value" or "mixed"; these, ``rewards`` and ``delay_discount`` are as there. The
-    network has the least squared error over visits, so it tends to their mean: with the full state observed, to the
-    table.
+    The network has the least squared error over visits, so it tends to their mean: with the full state observed, to the
+    table. Where observations hardly repeat, a tenth of the episodes is held out, and the network with the least error
+    on them is kept; means over many visits hold little noise that could be learned by heart.
 
     Attributions may be of the same episodes seen otherwise, such as through a view: the network learns on the
-    observations of ``trajectories``, which must be those that the agent will see. With ``features``, a function of a
-    batch of observations, it learns on what that makes of them: a state code that was learned elsewhere, for one.
+    observations of ``trajectories``, which must be those that the agent will see.
 
     Args:
         trajectories: Of the target.
         attributions: Who earned their rewards; "value" needs none.
-        kind: What is averaged over visits.
+        kind: "pending", "cumulative", "value" or "mixed", as for ``estimate_potential``.
         rewards: "positive" or "all".
         delay_discount: Of reward still to come.
-        features: (rows, ...) of observations to (rows, ...) of numbers.
         threshold: Answers below this share of the largest are 0: a network is never quite 0 by itself.
-        validation: Share of the episodes that are held out; the network with the least error on them is kept. By
-            default 0.1 where observations hardly repeat, and otherwise 0: means over many visits hold little noise that
-            could be learned by heart, and nothing is held back.
         units: Of the dense layers.
         steps: Updates of the network.
-        learning_rate: Of Adam, at its height.
-        batch_size: Distinct observations in an update.
         seed: Of the first weights, of batches and of what is held out.
         progress: Show a progress bar; by default if the terminal is interactive.
     """
-    for name, value in (("units", units), ("steps", steps), ("batch_size", batch_size)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    for name, share, of in (("threshold", threshold, "largest potential"), ("validation", validation or 0, "episodes")):
-        if not 0 <= share < 1:
-            raise ValueError(f"{name} must lie in [0, 1): a share of the {of}, got {share!r}")
-    if not 0 < learning_rate < np.inf:
-        raise ValueError(f"learning_rate must be a positive number, got {learning_rate!r}")
+    from secret_rl.shaping.networks import PotentialNetwork, new_network, regress
+
+    units, steps = check_integer("units", units, 1), check_integer("steps", steps, 1)
+    threshold = check_number("threshold", threshold, lambda share: 0 <= share < 1, "a share of Phi, in [0, 1)")
     evidence = Evidence(trajectories, attributions, kind, rewards, delay_discount, tables=False)
     visits = Visits(trajectories, trajectories.final_observations is not None)
     values = evidence.kind.values(evidence, visits)
-    numbers, distinct = _distinct(trajectories, visits, features)
+    numbers, distinct = _distinct(trajectories, visits)
     count = row_count(distinct)
-    held_out = _held_out(visits, values, count, validation, seed)[visits.episode]
+    held_out = _held_out(visits, values, count, seed)[visits.episode]
     means = _means(numbers, values, count)[0]
     low, high = min(0.0, float(means.min())), max(0.0, float(means.max()))
     largest = max(-low, high) or 1.0
-
-    from secret_rl.shaping.networks import regress
-
-    space = trajectories.observation_space
-    if features is not None:
-        space = gym.spaces.Box(-np.inf, np.inf, distinct.shape[1:], np.float64)
     learned = _means(numbers[~held_out], values[~held_out], count)
     judged = _means(numbers[held_out], values[held_out], count) if held_out.any() else None
-    seen = np.flatnonzero(learned[1])
 
-    def error(network: "PotentialNetwork", of: tuple[Values, Values]) -> float:
+    def error(network: PotentialNetwork, of: tuple[Values, Values]) -> float:
         """Mean square over visits, in units of the largest mean."""
         there = np.flatnonzero(of[1])
         answers = network.answers(map_arrays(lambda part: part[there], distinct))
         return float(np.average((answers - of[0][there] / largest) ** 2, weights=of[1][there]))
 
+    seen = np.flatnonzero(learned[1])
     rows, targets = map_arrays(lambda part: part[seen], distinct), learned[0][seen] / largest
     weights = np.sqrt(learned[1][seen])  # so that observations that come often do not drown those near rewards
     judge = None if judged is None else lambda network: error(network, judged)
-    steps = steps if high > low else 1
+    network = new_network(trajectories.observation_space, units, seed)
     with progress_bar(progress, "updates") as tick:
-        network, kept = regress(
-            space, rows, targets, weights, judge, tick, units, steps, learning_rate, batch_size, seed
-        )
+        kept = regress(network, rows, targets, weights, judge, tick, steps if high > low else 1, seed)
     errors = [(error(network, of) * largest**2, _variance(*of)) for of in (learned, judged) if of is not None]
     report = LearningReport(visits.count, count, kept, *(number for pair in errors for number in pair))
     bounds = {"low": low, "high": high, "threshold": threshold, "reward_bound": largest_return(trajectories)}
-    return LearnedPotential(network, trajectories.observation_space, **bounds, report=report, features=features)
+    return LearnedPotential(network, trajectories.observation_space, **bounds, report=report)
 
 
-def _distinct(data: Trajectories, visits: Visits, features: Features | None) -> tuple[NDArray[np.int64], Any]:
-    """(visits,) which of the distinct observations each is, and these, as the network reads them."""
+def _distinct(data: Trajectories, visits: Visits) -> tuple[NDArray[np.int64], Any]:
+    """(visits,) which of the distinct observations each is, and these."""
     numbers, known, kept = np.empty(visits.count, np.int64), dict[bytes, int](), []
     for nest, places in ((data.observations, visits.of_step), (data.final_observations, visits.last)):
         for first in range(0, len(places), _ROWS_AT_A_TIME):
             some, before = slice(first, first + _ROWS_AT_A_TIME), len(known)
-            chosen = map_arrays(lambda array: array[some], nest)  # noqa: B023
-            rows = featured(features, as_space(data.observation_space, chosen))
+            rows = _as_space(data.observation_space, map_arrays(lambda array: array[some], nest))  # noqa: B023
             found = np.array([known.setdefault(key, len(known)) for key in row_keys(rows)], np.int64)
             numbers[places[some]] = found
             distinct, firsts = np.unique(found, return_index=True)
@@ -245,17 +234,15 @@ def _variance(means: Values, visits: Values) -> float:
     return float(np.average((means - np.average(means, weights=visits)) ** 2, weights=visits))
 
 
-def _held_out(visits: Visits, values: Values, distinct: int, share: float | None, seed: int) -> NDArray[np.bool_]:
+def _held_out(visits: Visits, values: Values, distinct: int, seed: int) -> NDArray[np.bool_]:
     """(episodes,) which are not learned from: the same share of those with credit and of those without."""
     episodes = len(visits.lengths)
     credited = np.bincount(visits.episode, np.abs(values), episodes) > 0
-    if share is None:
-        share = _HELD_OUT if visits.count < _REPEATED * distinct else 0.0
-        share *= _HELD_OUT * np.count_nonzero(credited) >= _CREDITED
     chosen, order = np.zeros(episodes, np.bool_), np.random.default_rng(seed)
-    for kind in (credited, ~credited):
-        which = order.permutation(np.flatnonzero(kind))
-        chosen[which[: round(share * len(which))]] = True
+    if visits.count < _REPEATED * distinct and _HELD_OUT * np.count_nonzero(credited) >= _CREDITED:
+        for kind in (credited, ~credited):
+            which = order.permutation(np.flatnonzero(kind))
+            chosen[which[: round(_HELD_OUT * len(which))]] = True
     return chosen
 
 
@@ -300,27 +287,12 @@ def _leaves(nest: Any) -> list[Any]:
     return [leaf for part in nest for leaf in _leaves(part)] if isinstance(nest, tuple) else [nest]
 
 
-def as_space(space: gym.Space[Any], rows: Any) -> Any:
+def _as_space(space: gym.Space[Any], rows: Any) -> Any:
     """Observations with the dtypes of their space."""
     return map_leaves(lambda leaf, part: np.asarray(part, leaf.dtype), space, rows)
 
 
-def featured(features: Features | None, rows: Any) -> Any:
-    """What the network reads of observations."""
-    if features is None:
-        return rows
-    numbers, count = np.asarray(features(rows)), row_count(rows)
-    if numbers.ndim < 1 or len(numbers) != count or numbers.dtype.kind not in "biuf":
-        made = f"an array of {numbers.dtype} of shape {numbers.shape} of {count} observations"
-        raise ValueError(f"features made {made}: expected a row of numbers for each")
-    return numbers.reshape(count, -1).astype(np.float64)
-
-
-def _alike(mine: gym.Space[Any], other: gym.Space[Any]) -> bool:
-    if isinstance(mine, gym.spaces.Dict) and isinstance(other, gym.spaces.Dict):
-        return mine.keys() == other.keys() and all(_alike(mine[key], other[key]) for key in mine)
-    if isinstance(mine, gym.spaces.Tuple) and isinstance(other, gym.spaces.Tuple):
-        return len(mine.spaces) == len(other.spaces) and all(map(_alike, mine.spaces, other.spaces))
-    if isinstance(mine, gym.spaces.Box) and isinstance(other, gym.spaces.Box):
-        return mine.shape == other.shape and mine.dtype == other.dtype
-    return mine == other
+def _layout(space: gym.Space[Any]) -> Any:
+    """A nest that is equal where spaces are alike; of a Box, shape and dtype alone."""
+    is_box = gym.spaces.Box
+    return map_arrays(lambda leaf: (leaf.shape, leaf.dtype) if isinstance(leaf, is_box) else leaf, leaf_spaces(space))

@@ -1,8 +1,6 @@
 """Potentials of the history: credit is added up as steps happen."""
 
-import math
 import warnings
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,16 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.checks import check_integer
-from secret_rl.files import FileFormat, finite_number
-from secret_rl.shaping.core import Batch, Mask, NoCreditPaidWarning, Values, warn_unless_credit
+from secret_rl.files import FileFormat
+from secret_rl.shaping.core import Batch, CoverageWarning, Mask, Values, check_number, warn_unless_credit
 from secret_rl.shaping.learned import RowCache, row_keys
 from secret_rl.trajectories.nested import map_arrays
 from secret_rl.views import View, view_from_json, view_to_json
 from secret_rl.views.kinds import is_own
 
 _FORMAT = FileFormat("secret-rl online credit", remedy="make it again with OnlineCredit(...).save")
-_NUMBERS = ("threshold", "scale", "reward", "cap")
-_SWITCHES = ("reset_on_reward", "repeat")
 
 
 class StepCredit(Protocol):
@@ -44,22 +40,23 @@ class OnlineCredit:
     of the target is needed, there are no unvisited states, and a step costs the same whatever came before it. A
     potential of the history is still potential-based shaping: the history is a state.
 
-    ``secret`` is a fitted ``Secret``. Credit up to ``threshold`` is dropped: a softmax always leaves a little
-    everywhere, and little adds up. ``scale`` times the sum, at most ``cap`` times ``reward``, is the potential;
-    ``reward`` is what a success pays in the target. With ``reset_on_reward`` the sum starts anew once a positive
-    reward has been paid, for tasks that pay again and again.
-
     Each (observation, action) pair earns once an episode, so that an agent cannot farm one that a poor model credits by
     mistake; with ``reset_on_reward``, once between two rewards. Pairs are equal to the byte: observations that never
-    repeat, with a clock or with noise, need a view that drops it (``DropView``) for this to bind. With ``repeat=True``
-    every step earns: for tasks in which steps that look alike earn each their own, such as two switches.
+    repeat, with a clock or with noise, need a view that drops it (``DropView``) for this to bind.
 
-    Where no step has earned anything in ``warn_after`` episodes, or no pair of a finite task can, a
-    ``NoCreditPaidWarning`` says so, once; None turns it off. A model whose report says that it did not learn credit
-    gives a ``NotCreditWarning``.
+    A model whose report says that it did not learn credit gives a ``NotCreditWarning``.
 
-    ``observation`` gives what the model was fitted on where the agent observes something else: a view, such as
-    ``CenteredView(3)`` for an agent that sees the full state of Triggers.
+    Args:
+        secret: A fitted ``Secret``.
+        threshold: Credit up to this is dropped: a softmax always leaves a little everywhere, and little adds up.
+        scale: Times the sum, and times ``reward``, is the potential.
+        reward: What a success pays in the target.
+        cap: The largest potential, as a share of ``reward``.
+        reset_on_reward: The sum starts anew once a positive reward was paid: for tasks that pay again and again.
+        repeat: Every step earns: for tasks in which steps that look alike earn each their own, such as two switches.
+        warn_after: Steps, none of which earned, before a ``CoverageWarning`` says so, once; None: never.
+        observation: Gives what the model was fitted on where the agent observes something else: a view, such as
+            ``CenteredView(3)`` for an agent that sees the full state of Triggers.
     """
 
     def __init__(
@@ -72,40 +69,31 @@ class OnlineCredit:
         cap: float = 0.95,
         reset_on_reward: bool = False,
         repeat: bool = False,
-        warn_after: int | None = 100,
+        warn_after: int | None = 5_000,
         observation: View | None = None,
     ) -> None:
         if not callable(getattr(secret, "step_credit", None)):
             raise TypeError(f"expected a fitted Secret, or an object with step_credit, got {secret!r}")
-        for name, value in (("scale", scale), ("reward", reward)):
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} must be a positive number, got {value!r}")
-        if not 0 <= threshold < 1:
-            raise ValueError(f"threshold must lie in [0, 1), got {threshold!r}")
-        if not 0 < cap <= 1:
-            raise ValueError(f"cap must lie in (0, 1]: a share of the reward, got {cap!r}")
         if isinstance(observation, type) or not (observation is None or isinstance(observation, View)):
             raise TypeError(f"observation must be a view, with space, rows and one, got {observation!r}")
-        if warn_after is not None:
-            warn_after = check_integer("warn_after", warn_after, 1)
+        self.options: dict[str, Any] = {
+            "threshold": check_number("threshold", threshold, lambda number: 0 <= number < 1, "in [0, 1)"),
+            "scale": check_number("scale", scale, lambda number: number > 0, "a positive number"),
+            "reward": check_number("reward", reward, lambda number: number > 0, "a positive number"),
+            "cap": check_number("cap", cap, lambda number: 0 < number <= 1, "a share of the reward, in (0, 1]"),
+            "reset_on_reward": bool(reset_on_reward),
+            "repeat": bool(repeat),
+            "warn_after": None if warn_after is None else check_integer("warn_after", warn_after, 1),
+        }
         warn_unless_credit(secret)
         self._secret, self._view = secret, observation
         self._transitions = bool(getattr(secret, "transitions", False))
-        self.options: dict[str, Any] = {
-            "threshold": float(threshold),
-            "scale": float(scale),
-            "reward": float(reward),
-            "cap": float(cap),
-            "reset_on_reward": bool(reset_on_reward),
-            "repeat": bool(repeat),
-            "warn_after": warn_after,
-        }
         self.bound, self.reward_bound = float(cap * reward), float(reward)
         self._factor = float(scale * reward)
-        self._known = RowCache(self._worth)
+        self._known = RowCache(self._additions)
         self._watching = warn_after is not None  # until a step earns, or the user was warned that none does
         self._largest = 0.0  # credit of a step
-        self._unpaid = np.zeros(2, np.int64)  # episodes, and their steps
+        self._unpaid = 0  # steps
 
     def __repr__(self) -> str:
         return f"OnlineCredit({', '.join(f'{name}={value}' for name, value in self.options.items())})"
@@ -116,23 +104,19 @@ class OnlineCredit:
 
     def step(self, carry: "_Sums", batch: Batch, /) -> tuple["_Sums", Values]:
         """(n,) Add what the steps earned; episodes that start have earned nothing."""
-        before, carry.observed = carry.observed, self._observed(carry.observed, batch)
+        seen = self._rows(batch.select(batch.observations))  # of the rows that start or step
         if np.count_nonzero(batch.steps):
-            if before is None:
+            if carry.observed is None:
                 raise RuntimeError("a step came before any episode started: give a batch with starts first")
-            which = np.flatnonzero(batch.steps)
-            actions = map_arrays(np.asarray, batch.actions)
-            pairs = [_rows(nest, which) for nest in (before, actions, *self._then(carry.observed))]
-            carry.sums[which] += self._earned(carry, which.tolist(), pairs)
-            if self._watching:
-                carry.steps += batch.steps
+            stepped = batch.steps if batch.everywhere else batch.steps[batch.active]
+            then = (_rows(seen, stepped),) if self._transitions else ()
+            pairs = _rows(carry.observed, batch.steps), _rows(batch.actions, batch.steps), *then
+            carry.sums[batch.steps] += self._earned(carry, np.flatnonzero(batch.steps).tolist(), pairs)
             if self.options["reset_on_reward"]:
                 carry.restart(batch.steps & (batch.rewards > 0))
         if np.count_nonzero(batch.starts):
-            if self._watching:
-                self._count_unpaid(carry.steps[batch.starts])
-                carry.steps[batch.starts] = 0
             carry.restart(batch.starts)
+        carry.observe(seen, batch)
         return carry, np.minimum(carry.sums, self.bound)
 
     def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
@@ -147,25 +131,22 @@ class OnlineCredit:
             raise AttributeError("a sum that starts anew has no form as arrays")
         states, actions = np.indices(model.next_states.shape).reshape(2, -1)
         observed = self._rows(model.observations)
-        pairs_of = _rows(observed, states), actions, *self._then(_rows(observed, model.next_states.ravel()))
-        worth = self._worth(*pairs_of)
-        if not worth.any():
-            self._warn_unpaid(f"none of the {len(worth):,} pairs of this task earns anything")
-        if self.options["repeat"]:  # pairs of the same worth share a row
-            rows, pairs = np.unique(worth, return_inverse=True)
+        then = (_rows(observed, model.next_states.ravel()),) if self._transitions else ()
+        pairs_of = _rows(observed, states), actions, *then
+        added = self._additions(*pairs_of)
+        if not added.any():
+            self._warn_unpaid(f"none of the {len(added):,} pairs of this task earns anything")
+        if self.options["repeat"]:  # pairs that add the same share a row
+            rows, pairs = np.unique(added, return_inverse=True)
         else:  # equal pairs share one, and all that earn nothing
-            earning = np.flatnonzero(worth)
+            earning = np.flatnonzero(added)
             keys = row_keys(*(_rows(nest, earning) for nest in pairs_of)) if len(earning) else []
             _, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True)
-            rows = np.concatenate([[0.0], worth[earning[firsts]]])
-            pairs = np.zeros(len(worth), np.int64)
+            rows = np.concatenate([[0.0], added[earning[firsts]]])
+            pairs = np.zeros(len(added), np.int64)
             pairs[earning] = numbers + 1
-        return {
-            "pairs": pairs.reshape(model.next_states.shape).astype(np.int32),
-            "credit": rows,
-            "cap": self.bound,
-            "once": not self.options["repeat"],
-        }
+        pairs = pairs.reshape(model.next_states.shape).astype(np.int32)
+        return {"pairs": pairs, "credit": rows, "cap": self.bound, "once": not self.options["repeat"]}
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the options as JSON; the model is saved with ``Secret.save``."""
@@ -179,31 +160,10 @@ class OnlineCredit:
         """Read what ``save`` wrote, for a model that was loaded with ``Secret.load``."""
         content = _FORMAT.read_json(Path(path))
         with _FORMAT.reading(Path(path)):
-            options, view = content["options"], content["observation"]
-            if set(options) != {*_NUMBERS, *_SWITCHES, "warn_after"}:
-                raise ValueError(f"it has the options {sorted(options)}")
-            numbers = {name: finite_number(options[name]) for name in _NUMBERS}
-            for name in _SWITCHES:
-                if type(options[name]) is not bool:
-                    raise ValueError(f"{name} is {options[name]!r}, expected true or false")
-            return cls(secret, **{**options, **numbers}, observation=None if view is None else view_from_json(view))
+            view = content["observation"]
+            return cls(secret, **content["options"], observation=None if view is None else view_from_json(view))
 
-    def _observed(self, before: Any, batch: Batch) -> Any:
-        """(n, ...) what the model reads now, as a copy: environments reuse their arrays."""
-        seen = map_arrays(np.array, self._rows(batch.select(batch.observations)))
-        if batch.everywhere:
-            return seen
-        if before is None:
-            before = map_arrays(lambda new: np.zeros((len(batch.active), *new.shape[1:]), new.dtype), seen)
-
-        def merged(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-            old = old.copy()
-            old[batch.rows] = new
-            return old
-
-        return map_arrays(merged, before, seen)
-
-    def _earned(self, carry: "_Sums", which: list[int], pairs: Sequence[Any]) -> list[float]:
+    def _earned(self, carry: "_Sums", which: list[int], pairs: tuple[Any, ...]) -> list[float]:
         """(rows,) what steps of some environments earn."""
         keys, earned = self._known.find(*pairs)
         if any(earned):
@@ -214,38 +174,31 @@ class OnlineCredit:
                         earned[row] = 0.0
                     elif earned[row]:
                         carry.paid[env].add(key)
+        elif self._watching:
+            self._unpaid += len(earned)
+            if self._unpaid >= self.options["warn_after"]:
+                self._warn_unpaid(f"none of the first {self._unpaid:,} steps earned anything")
         return earned
 
     def _rows(self, observations: Any) -> Any:
         """What the model reads of many observations."""
         return observations if self._view is None else self._view.rows(observations)
 
-    def _then(self, next_observations: Any) -> tuple[Any, ...]:
-        """What steps led to, for a model that reads it."""
-        return (next_observations,) if self._transitions else ()
-
-    def _worth(self, *pairs: Any) -> NDArray[np.float64]:
+    def _additions(self, *pairs: Any) -> NDArray[np.float64]:
         """(steps,) what each pair adds to the sum."""
         credit = np.asarray(self._secret.step_credit(*pairs), np.float64)
         self._largest = max(self._largest, credit.max(initial=0.0))
         return np.where(credit > self.options["threshold"], self._factor * credit, 0.0)
 
-    def _count_unpaid(self, steps: NDArray[np.int64]) -> None:
-        """Episodes of so many steps ended; one that never began has 0."""
-        self._unpaid += [int(np.count_nonzero(steps)), int(steps.sum())]
-        if self._unpaid[0] >= self.options["warn_after"]:
-            counts = "{:,} episodes ({:,} steps)".format(*self._unpaid)
-            self._warn_unpaid(f"no step of the first {counts} earned anything")
-
     def _warn_unpaid(self, what: str) -> None:
-        """Say so, unless that was said before or is not asked for."""
+        """Warn once, unless that is turned off."""
         if self._watching:
             self._watching = False
             warnings.warn(
                 f"{what}, so nothing is shaped: the largest step credit is {self._largest:.3g}, and what is not above "
                 f"the threshold of {self.options['threshold']:g} is dropped; see in secret.report whether the model "
                 "learned credit, give with observation= the view that it was fitted on, or lower threshold",
-                NoCreditPaidWarning,
+                CoverageWarning,
                 stacklevel=3,
             )
 
@@ -257,7 +210,13 @@ class _Sums:
         self.observed: Any = None  # (n, ...) before the steps to come
         self.sums = np.zeros(n)
         self.paid: list[set[bytes]] = [set() for _ in range(n)]  # pairs that have earned
-        self.steps = np.zeros(n, np.int64)  # of each episode, while none has earned
+
+    def observe(self, seen: Any, batch: Batch) -> None:
+        """Keep what the rows of a batch observe now, as a copy: environments reuse their arrays."""
+        if batch.everywhere or self.observed is None:
+            shape = (len(batch.active),)
+            self.observed = map_arrays(lambda new: np.empty(shape + np.shape(new)[1:], np.asarray(new).dtype), seen)
+        map_arrays(lambda old, new: old.__setitem__(batch.active, new), self.observed, seen)
 
     def restart(self, mask: Mask) -> None:
         """Begin the sums anew where the mask is set."""
@@ -266,5 +225,5 @@ class _Sums:
             self.paid[env].clear()
 
 
-def _rows(nest: Any, which: NDArray[np.int64]) -> Any:
+def _rows(nest: Any, which: NDArray[Any]) -> Any:
     return map_arrays(lambda array: np.asarray(array)[which], nest)

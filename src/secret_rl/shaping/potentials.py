@@ -4,14 +4,24 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from secret_rl.shaping.core import Batch, Info, Mask, Potential, PotentialLike, Values, check_spaces, load_potential
-from secret_rl.shaping.states import StateOf, batch_states, canonical, check_source
+from secret_rl.shaping.core import (
+    Batch,
+    Info,
+    Mask,
+    Potential,
+    PotentialLike,
+    Values,
+    check_number,
+    check_spaces,
+    load_potential,
+)
+from secret_rl.shaping.table import StateOf, batch_states, canonical, check_source
 
 _DIGEST = 16  # bytes that stand for a state in counts
 
@@ -38,11 +48,11 @@ class NoPotential:
         return "NoPotential()"
 
 
+@dataclass(frozen=True)
 class FunctionPotential:
-    """Phi is a function of (observation, info), asked for one environment at a time."""
+    """Phi is a function of (observation, info), called for one environment at a time."""
 
-    def __init__(self, function: Callable[[Any, Info], float]) -> None:
-        self.function = function
+    function: Callable[[Any, Info], float]
 
     def init(self, n: int, /) -> None:
         """Nothing is remembered."""
@@ -50,9 +60,6 @@ class FunctionPotential:
     def step(self, carry: None, batch: Batch, /) -> tuple[None, Values]:
         """(n,) what the function gives."""
         return carry, batch.spread([self.function(batch.observation(i), batch.info(i)) for i in batch.rows.tolist()])
-
-    def __repr__(self) -> str:
-        return f"FunctionPotential({getattr(self.function, '__qualname__', self.function)})"
 
 
 class EventCredit:
@@ -64,12 +71,11 @@ class EventCredit:
     """
 
     def __init__(self, event: str, *, amount: float = 0.25, reward: float = 1.0) -> None:
-        if not (reward > 0 and isfinite(reward)):
-            raise ValueError(f"reward must be a positive number, got {reward!r}")
-        if not 0 < amount < reward:
-            raise ValueError(f"amount must lie between 0 and the reward of {reward}, got {amount!r}")
-        self.event, self.amount = event, float(amount)
-        self.bound, self.reward_bound = 0.95 * float(reward), float(reward)
+        self.event = event
+        self.reward_bound = check_number("reward", reward, lambda number: number > 0, "a positive number")
+        between = f"between 0 and the reward of {reward}"
+        self.amount = check_number("amount", amount, lambda number: 0 < number < reward, between)
+        self.bound = 0.95 * self.reward_bound
 
     def __repr__(self) -> str:
         return f"EventCredit({self.event!r}, amount={self.amount})"
@@ -85,7 +91,7 @@ class EventCredit:
             happened = batch.only(batch.steps).entry(self.event)
             if happened is None:
                 names = sorted(batch.info(int(np.argmax(batch.steps))))
-                raise ValueError(f"info says nothing of {self.event!r} (it has {names}): name another event")
+                raise ValueError(f"info has no entry {self.event!r} (it has {names}): name another event")
             carry[batch.steps] += self.amount * happened.astype(np.bool_)
         return carry, np.minimum(carry, self.bound)
 
@@ -97,21 +103,18 @@ class VisitCounts:
     As a bonus it pays each step for how new the state is that it led to. Here 0.1 / sqrt(n):
 
     >>> import gymnasium as gym
-    >>> from secret_rl.shaping import CreditBonus, Observed, VisitCounts
-    >>> env = CreditBonus(gym.make("FrozenLake-v1", is_slippery=False), VisitCounts(Observed()), scale=0.1)
+    >>> from secret_rl.shaping import CreditBonus, ObservationKey, VisitCounts
+    >>> env = CreditBonus(gym.make("FrozenLake-v1", is_slippery=False), VisitCounts(ObservationKey()), scale=0.1)
     >>> _ = env.reset(seed=0)
     >>> [round(env.step(action)[1], 3) for action in (1, 3, 1, 3)]  # down and up again, twice
     [0.1, 0.1, 0.071, 0.071]
 
     Counts belong to the wrapper, are shared by all environments in it, and never start anew. Where an episode starts
-    is not a visit.
-
-    ``state`` says where states come from, as in ``TablePotential``: None for ``info["state"]``, ``Observed()``,
-    ``Cells(...)``, or a function of (observation, info). States that never repeat, of a clock or of noise, stay new
-    forever.
+    is not a visit. States that never repeat, of a clock or of noise, stay new forever.
     """
 
     state: StateOf | None = None
+    """Where states come from, as in ``TablePotential``: None for ``info["state"]``."""
 
     def __post_init__(self) -> None:
         check_source(self.state)
@@ -138,12 +141,10 @@ class VisitCounts:
 
 @dataclass
 class _Visits:
-    """What ``VisitCounts`` remembers, of episodes and of the whole training."""
+    """What ``VisitCounts`` remembers: sums of the episodes under way, and visits by digest of the state."""
 
     sums: Values
-    """(n,) of the episodes under way."""
     counts: Counter[bytes]
-    """Visits by digest of the state."""
 
     def state(self) -> dict[str, Any]:
         """What outlives episodes, as arrays."""
@@ -152,11 +153,8 @@ class _Visits:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a ``state``."""
-        keys, visits = state["visited"], state["visits"]
-        fits = (keys.dtype, keys.shape, visits.dtype) == (np.uint8, (len(visits), _DIGEST), np.int64)
-        if not fits or not (visits > 0).all():
-            raise ValueError(f"visits {visits.dtype}{visits.shape} of states {keys.dtype}{keys.shape}, or below 1")
-        self.counts = Counter({key.tobytes(): count for key, count in zip(keys, visits.tolist(), strict=True)})
+        visited = zip(state["visited"], state["visits"].tolist(), strict=True)
+        self.counts = Counter({key.tobytes(): count for key, count in visited})
         self.sums[:] = 0.0
 
 

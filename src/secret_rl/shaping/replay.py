@@ -33,18 +33,17 @@ class ReplayShaping:
     ) -> None:
         self._config = config = ShapingConfig.from_args(potential, discount, scale, truncation)
         self.potential, self.discount, self.scale = config.potential, config.discount, config.scale
-        self._asked_scale, self._truncation = scale, truncation
+        self._options: dict[str, Any] = {"scale": scale, "truncation": truncation}
         self._shaper: Shaper | None = None  # of the transitions that arrive
         self._begun = np.zeros(0, np.bool_)
 
     def __repr__(self) -> str:
-        return (
-            f"ReplayShaping({self.potential!r}, {self.discount}, scale={self.scale}, truncation={self._truncation!r})"
-        )
+        options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
+        return f"ReplayShaping({self.potential!r}, {self.discount}, {options})"
 
     def clone_with(self, potential: PotentialLike) -> "ReplayShaping":
         """The same shaping with another potential, and no episode begun; ``scale="fit"`` is fitted to it anew."""
-        return ReplayShaping(potential, self.discount, scale=self._asked_scale, truncation=self._truncation)
+        return ReplayShaping(potential, self.discount, **self._options)
 
     def over(self, trajectories: Trajectories) -> Values:
         """(steps,) discount * Phi' - Phi of every step.
@@ -77,34 +76,39 @@ class ReplayShaping:
     ) -> Values:
         """(n,) discount * Phi' - Phi of one step in each of n environments; call it for every step, in order.
 
-        Where ``started`` is set an episode begins with this step, from ``observations``; its info is not known there.
-        ``next_observations`` are those of the episode itself, not of one that begins after it. ``infos``, of the step,
-        are in Gymnasium's vector layout or a list of n.
+        Args:
+            started: (n,) where an episode begins with this step; the info of its first state is not known.
+            observations: Before the step.
+            actions: Of the step.
+            next_observations: After it, of the episode itself, not of one that begins after it.
+            rewards: (n,) unshaped.
+            terminated: (n,) where the episode terminated.
+            truncated: (n,) where it was cut short.
+            infos: Of the step, in Gymnasium's vector layout or a list of n.
         """
         if isinstance(self.potential, TablePotential) and self.potential.state is None:
             raise ValueError(
-                'a table over info["state"] cannot shape transitions as they arrive: the info of the first state of an '
-                "episode is not among them; give the table a state= made of observations, such as Observed() or "
-                "Cells(...), or use over(trajectories), which know their states"
+                'a table over info["state"] cannot shape transitions as they arrive, without the info of first states: '
+                "give the table a state= made of observations, such as ObservationKey(), or use over(trajectories)"
             )
-        started = np.asarray(started, np.bool_)
+        started, terminated, truncated = (np.asarray(mask, np.bool_) for mask in (started, terminated, truncated))
         if self._shaper is None:
-            self._shaper = Shaper(self._config, len(started), infer(observations), infer(actions))
+            spaces = infer(observations), infer(actions)
+            self._shaper = Shaper(self.potential, self._config.rewards, len(started), *spaces)
             self._begun = np.zeros(len(started), np.bool_)
         if started.shape != self._begun.shape:
             raise ValueError(
                 f"started has shape {started.shape}, but transitions of {len(self._begun)} environments came before: "
                 "give one row for each, or begin anew with clone_with(potential)"
             )
-        self._begun = self._begun | started
-        if not self._begun.all():
-            env = int(np.argmin(self._begun))
+        begun = self._begun | started
+        if not begun.all():
+            env = int(np.argmin(begun))
             raise ValueError(f"no episode has begun in environment {env}: set started where its first step comes")
-        terminated, truncated = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
+        self._begun = ~(terminated | truncated)
         self._shaper.start(started, observations, ())
-        rewards, everywhere = np.asarray(rewards, np.float64), np.ones(len(started), np.bool_)
-        batch = self._shaper.batch(~everywhere, everywhere, next_observations, actions, rewards, infos)
-        self._begun = self._begun & ~(terminated | truncated)
+        rewards = np.asarray(rewards, np.float64)
+        batch = self._shaper.batch(~begun, begun, next_observations, actions, rewards, infos)
         return self._shaper.step(batch, terminated, truncated)
 
     def _pay_together(self, data: Trajectories, chosen: NDArray[np.int64], paid: Values, before: Values) -> None:
@@ -114,48 +118,39 @@ class ReplayShaping:
         over = np.asarray(data.terminated)[last]
         if not self._config.keep_on_truncation:
             over = over | np.asarray(data.truncated)[last]
-        shaper = Shaper(self._config, len(chosen), data.observation_space, data.action_space)
+        spaces = data.observation_space, data.action_space
+        shaper = Shaper(self.potential, self._config.rewards, len(chosen), *spaces)
         none = np.zeros(len(chosen), np.bool_)
-        shaper.start(~none, _rows(data.observations, starts), _with_states({}, _rows(data.states, starts)))
-        rewards = np.asarray(data.rewards)
+        first_infos = {} if data.states is None else {"state": _rows(data.states, starts)}
+        shaper.start(~none, _rows(data.observations, starts), first_infos)
         for t in range(int(lengths.max())):
             here = np.minimum(starts + t, last)
             active, ends = t < lengths, np.equal(t, lengths - 1)
-            asked = active & ~(ends & over)  # behind an end there is no potential, and perhaps no observation
-            if data.final_observations is None and (ends & asked).any():
+            queried = active & ~(ends & over)  # behind an end there is no potential, and perhaps no observation
+            if data.final_observations is None and (ends & queried).any():
                 raise ValueError(
-                    f"the trajectories hold no final observations, and episode {chosen[np.argmax(ends & asked)]} did "
+                    f"the trajectories hold no final observations, and episode {chosen[np.argmax(ends & queried)]} did "
                     "not terminate: collect them with final observations, for the potential that its last step led to"
                 )
-            known = {name: np.asarray(rows)[here] for name, rows in data.annotations.items()}
             follows = np.minimum(here + 1, last), ends, chosen
-            infos = _with_states(known, _following(data.states, data.final_states, *follows))
-            if data.states is not None and data.final_states is None:
-                infos["_state"] = ~ends
+            infos = {name: np.asarray(rows)[here] for name, rows in data.annotations.items()}
+            if data.states is not None:
+                infos["state"] = _following(data.states, data.final_states, *follows)
+                infos["_state"] = ~ends if data.final_states is None else ~none
             seen = _following(data.observations, data.final_observations, *follows)
             before[here[active]] = self.scale * shaper.phi[active]
-            here_rewards = rewards[here].astype(np.float64)
-            batch = shaper.batch(none, asked, seen, _rows(data.actions, here), here_rewards, infos)
+            rewards = np.asarray(data.rewards)[here].astype(np.float64)
+            batch = shaper.batch(none, queried, seen, _rows(data.actions, here), rewards, infos)
             paid[here[active]] = shaper.step(batch, ends & over, none)[active]
 
 
 def _following(nest: Any, finals: Any, rows: NDArray[np.int64], ends: Mask, chosen: NDArray[np.int64]) -> Any:
     """What each step led to; leftovers where an episode ends and that is not known."""
-    if nest is None:
-        return None
     following = _rows(nest, rows)
     if finals is not None and ends.any():
-
-        def put(into: NDArray[Any], final: NDArray[Any]) -> None:
-            into[ends] = np.asarray(final)[chosen[ends]]
-
-        map_arrays(put, following, finals)
+        map_arrays(lambda into, final: into.__setitem__(ends, np.asarray(final)[chosen[ends]]), following, finals)
     return following
 
 
 def _rows(nest: Any, which: NDArray[np.int64]) -> Any:
-    return None if nest is None else map_arrays(lambda array: np.asarray(array)[which], nest)
-
-
-def _with_states(infos: dict[str, Any], states: Any) -> dict[str, Any]:
-    return infos if states is None else {**infos, "state": states}
+    return map_arrays(lambda array: np.asarray(array)[which], nest)

@@ -1,9 +1,10 @@
-"""Potentials that look the state up in a table."""
+"""Potentials that look the state up in a table, and the keys of states: of infos, observations, or cells of a grid."""
 
+import math
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import isfinite
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -11,22 +12,141 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
-from secret_rl.files import FileFormat, finite_number
-from secret_rl.shaping.core import Batch, CoverageWarning, Values
-from secret_rl.shaping.states import (
-    StateOf,
-    batch_states,
-    canonical,
-    check_source,
-    source_from_json,
-    source_to_json,
-    state_rows,
-)
+from secret_rl.files import FileFormat
+from secret_rl.shaping.core import Batch, CoverageWarning, Values, check_number
+
+StateOf = Callable[[Any, Mapping[str, Any]], Any]
+"""(observation, info) of one step to a state: anything ``canonical`` accepts."""
 
 _FORMAT = FileFormat("secret-rl table potential", remedy="restore it or estimate the potential again", large=True)
 _ASKED_BEFORE_WARNING = 30  # states in a row, none of them known
 _LONGEST_ARRAY = 1 << 20  # entries of a table over whole numbers that is kept as an array, too
+_FARTHEST = 2.0**62  # cells count in 64 bits
+
+
+def canonical(state: Any) -> Hashable:
+    """The key of a state: NumPy scalars as Python's, arrays and lists as tuples, -0.0 as 0.0."""
+    if isinstance(state, np.ndarray | np.generic):
+        state = state.tolist()
+    if isinstance(state, tuple | list):
+        return tuple(map(canonical, state))
+    if isinstance(state, float):
+        return state + 0.0
+    try:
+        hash(state)
+    except TypeError:
+        raise TypeError(
+            f"{state!r} cannot be a state: expected numbers, strings, bytes, or tuples or arrays of them; "
+            "make one of it with state=, a function of (observation, info)"
+        ) from None
+    return state  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class ObservationKey:
+    """The observation itself as the state: for ``Discrete`` observations, or short vectors of whole numbers.
+
+    >>> ObservationKey()(3, {}), ObservationKey()(np.array([0, 2]), {})
+    (3, (0, 2))
+    """
+
+    def __call__(self, observation: Any, info: Mapping[str, Any]) -> Hashable:  # noqa: ARG002
+        """The observation as a key."""
+        return canonical(observation)
+
+    def rows(self, observations: Any) -> NDArray[Any]:
+        """(rows, ...) the states of many observations at once."""
+        return np.asarray(observations)
+
+    def check_space(self, space: gym.Space[Any]) -> None:
+        """An error where observations are not arrays or numbers."""
+        if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple | gym.spaces.Graph | gym.spaces.Sequence):
+            raise TypeError(f"{self} does not fit {space}: expected numbers; use GridKey(..., keys=...) or a function")
+
+
+@dataclass(frozen=True)
+class GridKey:
+    """The cell of a grid that a ``Box`` observation lies in, as a tuple of whole numbers (appendix A).
+
+    The paper lays cells of 50 over positions in DMLab and joins the number of the held key:
+
+    >>> GridKey((50, 50, 1), keys=("position", "held"))({"position": np.array([120.0, -3.0]), "held": 2}, {})
+    (2, -1, 2)
+    """
+
+    size: float | tuple[float, ...]
+    """Side of a cell: one number, or one for each dimension; 1 keeps whole numbers as they are."""
+    keys: tuple[str, ...] = ()
+    """Entries of a ``Dict`` observation, joined in this order; (): the observation itself."""
+
+    def __post_init__(self) -> None:
+        many = isinstance(self.size, Iterable)
+        numbers = [
+            check_number("a cell size", size, lambda size: size > 0, "a positive number")
+            for size in (self.size if many else [self.size])  # type: ignore[union-attr]
+        ]
+        if isinstance(self.keys, str):
+            raise TypeError(f"keys must be a tuple of entries of a Dict observation, got {self.keys!r}")
+        object.__setattr__(self, "size", tuple(numbers) if many else numbers[0])
+        object.__setattr__(self, "keys", tuple(self.keys))
+
+    def __call__(self, observation: Any, info: Mapping[str, Any]) -> tuple[int, ...]:  # noqa: ARG002
+        """The cell of one observation."""
+        parts = {key: np.asarray(observation[key])[None] for key in self.keys}
+        return tuple(self.rows(parts if self.keys else np.asarray(observation)[None])[0].tolist())
+
+    def rows(self, observations: Any) -> NDArray[np.int64]:
+        """(rows, dimensions) the cells of many observations at once."""
+        parts = [np.asarray(observations[key]) for key in self.keys] if self.keys else [np.asarray(observations)]
+        numbers = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1).astype(np.float64)
+        cells: NDArray[np.float64] = np.floor(numbers / np.array(self.size))
+        far = ~(np.abs(cells) < _FARTHEST)  # NaN too
+        if far.any():
+            place = numbers[far.any(1)][0].tolist()
+            raise ValueError(f"{place} lies in no cell of {self}: expected finite numbers")
+        return cells.astype(np.int64)
+
+    def check_space(self, space: gym.Space[Any]) -> None:
+        """An error where observations have no such entries, or another number of dimensions."""
+        entries = list(space) if isinstance(space, gym.spaces.Dict) else []
+        if bool(self.keys) != bool(entries) or not set(self.keys) <= set(entries):
+            remedy = f"choose entries with keys=, of {entries}" if entries else "leave keys= out, it is for a Dict"
+            raise ValueError(f"{self} does not fit {space}: {remedy}")
+        parts = [space[key] for key in self.keys] if self.keys else [space]  # type: ignore[index]
+        if any(part.shape is None for part in parts):
+            raise ValueError(f"{self} does not fit {space}: expected a Box or whole numbers")
+        dimensions = sum(math.prod(part.shape or ()) for part in parts)
+        if isinstance(self.size, tuple) and len(self.size) != dimensions:
+            raise ValueError(
+                f"{self} has {len(self.size)} cell sizes, but the observation has {dimensions} dimensions: "
+                "give one for each, or one number for all"
+            )
+
+
+def check_source(state: StateOf | None, space: gym.Space[Any] | None = None) -> None:
+    """An error where states cannot come from there, or not from observations of a space."""
+    if state is not None and not callable(state):
+        raise TypeError(f"state must be None, ObservationKey(), GridKey(...) or a function, got {state!r}")
+    if space is not None and state is not None and hasattr(state, "check_space"):
+        state.check_space(space)
+
+
+def batch_states(state: StateOf | None, batch: Batch) -> Any:
+    """(rows, ...) the states of the rows of a batch that start or step; None: ``info["state"]``."""
+    if state is None:
+        states = batch.entry("state")
+        if states is None:
+            given = [name for name in batch.info(int(batch.rows[0])) if not name.startswith("_")]
+            raise ValueError(
+                f'info has no "state" to look up (it has {given}): give a state=, such as ObservationKey(), '
+                "GridKey(...) or a function of (observation, info)"
+            )
+        return states
+    if hasattr(state, "rows"):
+        return batch.select(state.rows(batch.observations))
+    return [state(batch.observation(i), batch.info(i)) for i in batch.rows.tolist()]  # a function
 
 
 class TablePotential:
@@ -38,8 +158,8 @@ class TablePotential:
 
     Args:
         values: State to Phi.
-        state: Where states come from: None for ``info["state"]``; ``Observed()`` for the observation itself;
-            ``Cells(...)`` for a grid over ``Box`` observations; or any function of (observation, info).
+        state: Where states come from: None for ``info["state"]``; ``ObservationKey()`` for the observation itself;
+            ``GridKey(...)`` for a grid over ``Box`` observations; or any function of (observation, info).
         reward_bound: The largest positive return of an episode that the potential stands for, if known.
     """
 
@@ -52,12 +172,13 @@ class TablePotential:
             raise ValueError("the table holds no state: use NoPotential() for no shaping")
         check_source(state)
         self.state = state
-        self._values = {canonical(key): _finite(value, f"Phi of state {key!r}") for key, value in values.items()}
-        for key in filter(_has_nan, self._values):
-            raise ValueError(f"{key!r} cannot be a state of a table: NaN equals nothing, so it would never be found")
-        self.reward_bound = None if reward_bound is None else _finite(reward_bound, "reward_bound")
-        if self.reward_bound is not None and self.reward_bound < 0:
-            raise ValueError(f"reward_bound must not be negative, got {reward_bound!r}")
+        self._values = {canonical(key): float(value) for key, value in values.items()}
+        for key, value in self._values.items():
+            if not math.isfinite(value):
+                raise ValueError(f"Phi of state {key!r} is {value}: expected a finite number")
+        if reward_bound is not None:
+            reward_bound = check_number("reward_bound", reward_bound, lambda bound: bound >= 0, "0 or more")
+        self.reward_bound = reward_bound
         self._watching = True  # until a state is known, or the user was warned that none is
         self._asked_in_vain = 0
 
@@ -103,15 +224,19 @@ class TablePotential:
 
     def tabulate(self, model: Any) -> dict[str, Any]:
         """Phi of every state of a finite task, which has ``states`` and ``observations`` with one row each."""
-        states = state_rows(self.state, model.observations, model.states)
-        if states is None:
-            raise AttributeError(f"states come from {self.state!r}, which is asked for one at a time")
-        return {"potential": self.lookup(states)}
+        if self.state is None:
+            return {"potential": self.lookup(model.states)}
+        return {"potential": self.lookup(self.state.rows(model.observations))}  # type: ignore[attr-defined]
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write one JSON file, whole or not at all. Of a ``state`` function only the name is kept."""
+        source = (
+            None if self.state is None else {"kind": getattr(self.state, "__qualname__", type(self.state).__name__)}
+        )
+        if isinstance(self.state, ObservationKey | GridKey):
+            source = {"kind": type(self.state).__name__, **asdict(self.state)}
         content = {
-            "state": source_to_json(self.state),
+            "state": source,
             "reward_bound": self.reward_bound,
             "states": [_key_to_json(state) for state in self._values],
             "values": list(self._values.values()),
@@ -122,16 +247,17 @@ class TablePotential:
     def load(cls, path: str | PathLike[str], *, state: StateOf | None = None) -> "TablePotential":
         """Read what ``save`` wrote; nothing in it is run. ``state`` is needed where states were made by a function."""
         path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is not a file: expected one that a potential was saved to")
         content = _FORMAT.read_json(path)
         with _FORMAT.reading(path):
-            states, numbers = content["states"], content["values"]
-            values = {_key_from_json(key): finite_number(value) for key, value in zip(states, numbers, strict=True)}
-            if len(values) != len(states):
-                raise ValueError("it names a state twice")
-            source = source_from_json(content["state"], state)
-            return cls(values, state=source, reward_bound=content["reward_bound"])
+            values = dict(zip(map(_key_from_json, content["states"]), content["values"], strict=True))
+            if state is None and content["state"] is not None:
+                kind, fields = content["state"].pop("kind"), content["state"]
+                known = {key.__name__: key for key in (ObservationKey, GridKey)}
+                if kind not in known:
+                    made = f"its states were made by the function {kind}, which a file does not hold"
+                    raise ValueError(f"{made}: give it again, TablePotential.load(path, state=...)")
+                state = known[kind](**fields)
+            return cls(values, state=state, reward_bound=content["reward_bound"])
 
     @cached_property
     def _array(self) -> tuple[int, Values] | None:
@@ -147,69 +273,34 @@ class TablePotential:
         return first, values
 
     def _watch(self, states: list[Hashable]) -> None:
-        """Object to states of another kind, and warn once if none of the first states asked for is known."""
+        """Warn once if none of the first states asked for is known."""
+        self._asked_in_vain += len(states)
         if any(state in self._values for state in states):
             self._watching = False
-            return
-        example = next(iter(self._values))
-        if self._asked_in_vain == 0 and _kind(states[0]) not in set(map(_kind, self._values)):
-            raise ValueError(
-                f"this potential is for other states: asked for {states[0]!r}, but its table holds {example!r}; say "
-                "where its states come from with state="
-            )
-        self._asked_in_vain += len(states)
-        if self._asked_in_vain >= _ASKED_BEFORE_WARNING:
+        elif self._asked_in_vain >= _ASKED_BEFORE_WARNING:
             self._watching = False
+            example = next(iter(self._values))
             warnings.warn(
                 f"none of the first {self._asked_in_vain} states is among the {len(self)} of the table, so nothing was "
-                f"shaped: asked for {states[0]!r} for one, the table holds {example!r} for one; check that it was made "
-                "for this environment, and state=",
+                f"shaped: {states[0]!r} was looked up, the table holds {example!r}; check that it was made for this "
+                "environment, and state=",
                 CoverageWarning,
                 stacklevel=2,
             )
 
 
 def _key_to_json(key: Any) -> Any:
-    """Numbers, strings, bools and None as they are, tuples as lists; JSON lacks bytes and infinities."""
+    """Numbers, strings, bools and None as they are, tuples as lists; JSON lacks bytes."""
     if isinstance(key, tuple):
         return [_key_to_json(part) for part in key]
     if isinstance(key, bytes):
         return {"bytes": key.hex()}
-    if isinstance(key, float) and not isfinite(key):
-        return {"float": str(key)}
     if key is None or isinstance(key, bool | int | float | str):
         return key
-    expected = "numbers, strings, bytes, bools, None, or tuples of them"
-    raise TypeError(f"a table with the state {key!r} cannot be saved: expected {expected}")
+    raise TypeError(f"a table with the state {key!r} cannot be saved: expected numbers, strings, bytes, or tuples")
 
 
 def _key_from_json(data: Any) -> Hashable:
-    match data:
-        case list():
-            return tuple(map(_key_from_json, data))
-        case {"bytes": str(digits)}:
-            return bytes.fromhex(digits)
-        case {"float": "inf" | "-inf" as name}:
-            return float(name)
-    if isinstance(data, dict) or (isinstance(data, float) and not isfinite(data)):
-        raise ValueError(f"{data!r} is not a state")
-    return data  # type: ignore[no-any-return]
-
-
-def _has_nan(key: Any) -> bool:
-    return any(map(_has_nan, key)) if isinstance(key, tuple) else isinstance(key, float) and key != key
-
-
-def _finite(value: Any, name: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"{name} must be a number, got {value!r}") from None
-    if not isfinite(number):
-        raise ValueError(f"{name} is {number}: expected a finite number")
-    return number
-
-
-def _kind(key: Hashable) -> type:
-    """Kinds of keys that are never equal to each other."""
-    return float if isinstance(key, bool | int | float) else type(key)
+    if isinstance(data, list):
+        return tuple(map(_key_from_json, data))
+    return bytes.fromhex(data["bytes"]) if isinstance(data, dict) else data

@@ -15,14 +15,17 @@ _NO, _YES = np.zeros(1, np.bool_), np.ones(1, np.bool_)
 _RESET_NEEDED = "no episode has begun: call reset() first"
 
 
-class ShapedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment whose rewards a ``Shaper`` adds to, with the parts in the info."""
+class ShapedEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """An environment whose rewards a ``Shaper`` adds to, with the parts in the info. Its spec records the arguments."""
 
     shaping_discount: float | None = None
     """The discount of the agent that the shaping is for; None: for any."""
 
-    def __init__(self, env: gym.Env[Any, Any], shaper: Shaper) -> None:
-        super().__init__(env)
+    def __init__(self, env: gym.Env[Any, Any], shaper: Shaper, potential: PotentialLike, **arguments: Any) -> None:
+        arguments["potential"] = fspath(potential) if isinstance(potential, PathLike) else potential
+        # Potentials may hold a whole model, and are not changed by use: no copy.
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
+        gym.Wrapper.__init__(self, env)
         self._spaces, self._shaper, self._begun = (env.observation_space, env.action_space), shaper, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -38,45 +41,42 @@ class ShapedEnv(gym.Wrapper[Any, Any, Any, Any]):
         if not self._begun:
             raise gym.error.ResetNeeded(_RESET_NEEDED)
         reward = float(reward)
-        stacked = "shaping_reward" in info
-        env_reward = info["env_reward"] if stacked else reward
+        env_reward, inner = info.get("env_reward", reward), info.get("shaping_reward")  # of a shaping inside this one
         seen, done = one_row(self._spaces[0], observation), one_row(self._spaces[1], action)
         batch = self._shaper.batch(_NO, _YES, seen, done, np.array([env_reward], np.float64), [info])
         shaping = float(self._shaper.step(batch, _YES if terminated else _NO, _YES if truncated else _NO)[0])
-        info = info.copy()  # environments may keep theirs
-        info["env_reward"] = env_reward
-        info["shaping_reward"] = info["shaping_reward"] + shaping if stacked else shaping
-        return observation, reward + shaping, terminated, truncated, info
+        # In a copy: environments may keep their info.
+        parts = {"env_reward": env_reward, "shaping_reward": shaping if inner is None else inner + shaping}
+        return observation, reward + shaping, terminated, truncated, {**info, **parts}
 
 
-class PotentialShaping(ShapedEnv, RecordConstructorArgs):
+class PotentialShaping(ShapedEnv):
     """Adds discount * Phi' - Phi to the reward, which changes no optimal policy (Ng et al. 1999; paper, section 2.2).
 
     >>> import gymnasium as gym, secret_rl
-    >>> from secret_rl.shaping import Observed, PotentialShaping, TablePotential
-    >>> potential = TablePotential({0: 0.0, 4: 0.1, 8: 0.2}, state=Observed())
+    >>> from secret_rl.shaping import ObservationKey, PotentialShaping, TablePotential
+    >>> potential = TablePotential({0: 0.0, 4: 0.1, 8: 0.2}, state=ObservationKey())
     >>> env = PotentialShaping(gym.make("FrozenLake-v1", is_slippery=False), potential, discount=0.5)
     >>> _ = env.reset(seed=0)
     >>> _, reward, _, _, info = env.step(1)
     >>> reward, info["env_reward"], info["shaping_reward"]
     (0.05, 0.0, 0.05)
 
-    ``potential`` is a potential, a function of (observation, info), or the path of a saved one; a path survives
-    ``env.spec.to_json()``, an object does not.
-
-    ``discount`` is the agent's own, in (0, 1]: with another one the optimal policies change. Agents find it with
-    ``env.get_wrapper_attr("shaping_discount")``.
-
-    ``scale`` multiplies the potential. ``"fit"`` scales it down, where needed, to what an episode can pay (its
-    ``reward_bound``); a number that leaves it above that warns.
-
-    ``truncation`` says what Phi' is where an episode is cut short: ``"keep"`` for agents that bootstrap there (they
-    value the state that was cut off at its potential less), ``"zero"`` for agents that treat it as an end. Where the
-    episode terminates Phi' is 0, always.
-
     ``info["env_reward"]`` and ``info["shaping_reward"]`` are the two parts of the reward. Shapings may be stacked:
     the first stays the environment's, the second is the sum of all. Log returns inside of this wrapper, or from
     ``info["env_reward"]``.
+
+    Args:
+        env: The environment.
+        potential: A potential, a function of (observation, info), or the path of a saved one; a path survives
+            ``env.spec.to_json()``, an object does not.
+        discount: The agent's own, in (0, 1]: with another one the optimal policies change. Agents find it with
+            ``env.get_wrapper_attr("shaping_discount")``.
+        scale: Multiplies the potential. ``"fit"`` scales it down, where needed, to what an episode can pay (its
+            ``reward_bound``); a number that leaves it above that warns.
+        truncation: What Phi' is where an episode is cut short: ``"keep"`` for agents that bootstrap there (they value
+            the state that was cut off at its potential less), ``"zero"`` for agents that treat it as an end. Where the
+            episode terminates Phi' is 0, always.
     """
 
     def __init__(
@@ -88,21 +88,14 @@ class PotentialShaping(ShapedEnv, RecordConstructorArgs):
         scale: float | str = 1.0,
         truncation: str = "keep",
     ) -> None:
-        RecordConstructorArgs.__init__(
-            self,
-            potential=fspath(potential) if isinstance(potential, PathLike) else potential,
-            discount=discount,
-            scale=scale,
-            truncation=truncation,
-            _disable_deepcopy=True,  # potentials may hold a whole model; they are not changed by use
-        )
         spaces = env.observation_space, env.action_space
-        config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
+        self._config = config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
         inner = env.get_wrapper_attr("shaping_discount") if env.has_wrapper_attr("shaping_discount") else discount
         if inner not in (config.discount, None):
-            clash = f"the environment is shaped with discount {inner}, and discount {discount} is asked for"
+            clash = f"the environment is shaped with discount {inner}, and discount {discount} is given"
             raise ValueError(f"{clash}: both must be the agent's own")
-        ShapedEnv.__init__(self, env, Shaper(config, 1, *spaces))
+        shaper = Shaper(config.potential, config.rewards, 1, *spaces)
+        super().__init__(env, shaper, potential, discount=discount, scale=scale, truncation=truncation)
         self.potential, self.shaping_discount, self.shaping_scale = config.potential, config.discount, config.scale
 
     def tabular_shaping(self, model: Any) -> dict[str, Any]:
@@ -110,13 +103,9 @@ class PotentialShaping(ShapedEnv, RecordConstructorArgs):
 
         An ``AttributeError`` where the potential has no such form.
         """
-        if not hasattr(self.potential, "tabulate"):
-            raise AttributeError(f"{self.potential!r} has no form as arrays")
-        config: Any = self._shaper.config  # the scale is not multiplied in: rounding would differ
-        return {
-            **self.potential.tabulate(model),
-            **{name: getattr(config, name) for name in ("scale", "discount", "keep_on_truncation")},
-        }
+        arrays = self.potential.tabulate(model)  # type: ignore[attr-defined]
+        # The scale is not multiplied in: rounding would differ.
+        return {**arrays, **{name: getattr(self._config, name) for name in ("scale", "discount", "keep_on_truncation")}}
 
 
 class ShapedVectorEnv(VectorWrapper):  # generic since Gymnasium 1.4 only
@@ -130,8 +119,7 @@ class ShapedVectorEnv(VectorWrapper):  # generic since Gymnasium 1.4 only
         if env.metadata.get("autoreset_mode") is None:
             gym.logger.warn(f'{env} does not say its metadata["autoreset_mode"]: taking it for NEXT_STEP')
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode") or AutoresetMode.NEXT_STEP)
-        self._shaper = shaper
-        self._begun = False
+        self._shaper, self._begun = shaper, False
         self._none = np.zeros(env.num_envs, np.bool_)
         self._over = self._none  # (n,) NEXT_STEP: the next step is a reset
 
@@ -155,30 +143,33 @@ class ShapedVectorEnv(VectorWrapper):  # generic since Gymnasium 1.4 only
             raise gym.error.ResetNeeded(_RESET_NEEDED)
         rewards = np.asarray(rewards, np.float64)
         ended: Mask = np.asarray(terminated, np.bool_) | np.asarray(truncated, np.bool_)
-        env_rewards = _env_rewards(rewards, infos)
-        last = None
+        env_rewards, last = _env_rewards(rewards, infos), None
         if self._mode is AutoresetMode.SAME_STEP:
             started = ended
             if np.count_nonzero(ended):  # their last steps are in the infos
-                infos = {**infos, "final_info": infos.get("final_info", {})}
-                env_rewards = _env_rewards(env_rewards, infos["final_info"])
+                final_infos = infos.get("final_info", {})
+                env_rewards = _env_rewards(env_rewards, final_infos)
                 if "final_obs" not in infos:
                     raise ValueError(
                         'an episode ended in SAME_STEP mode without infos["final_obs"], so its last potential is not '
                         "known: let the environments give it, or use another autoreset mode"
                     )
-                final = {i: infos["final_obs"][i] for i in np.flatnonzero(ended).tolist()}
-                seen = last_seen(observations, final, self.env.single_observation_space)
-                last = self._shaper.batch(self._none, ended, seen, actions, env_rewards, infos["final_info"])
+
+                def seen() -> Any:
+                    final = {i: infos["final_obs"][i] for i in np.flatnonzero(ended).tolist()}
+                    return last_seen(observations, final, self.env.single_observation_space)
+
+                last = self._shaper.batch(self._none, ended, seen, actions, env_rewards, final_infos)
         else:
             started = self._over
             self._over = ended if self._mode is AutoresetMode.NEXT_STEP else self._none
         stepped = ~started
         batch = self._shaper.batch(started, stepped, observations, actions, env_rewards, infos)
         shaping = self._shaper.step(batch, terminated, truncated, last)
+        infos = _with_parts(infos, stepped, env_rewards, shaping)
         if last is not None:
-            infos["final_info"] = _with_parts(infos["final_info"], ended, env_rewards, shaping)
-        return observations, rewards + shaping, terminated, truncated, _with_parts(infos, stepped, env_rewards, shaping)
+            infos["final_info"] = _with_parts(final_infos, ended, env_rewards, shaping)
+        return observations, rewards + shaping, terminated, truncated, infos
 
 
 class VectorPotentialShaping(ShapedVectorEnv):
@@ -208,7 +199,7 @@ class VectorPotentialShaping(ShapedVectorEnv):
     ) -> None:
         spaces = env.single_observation_space, env.single_action_space
         config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
-        super().__init__(env, Shaper(config, env.num_envs, *spaces))
+        super().__init__(env, Shaper(config.potential, config.rewards, env.num_envs, *spaces))
         self.shaping_discount, self.shaping_scale = config.discount, config.scale
 
 
@@ -221,10 +212,10 @@ def _with_parts(infos: dict[str, Any], mask: Mask, env_rewards: Values, shaping:
     """Infos with the two parts of the rewards of some environments, laid out as Gymnasium does."""
     count = np.count_nonzero(mask)
     if count == 0:
-        return infos
+        return {**infos}
     if "shaping_reward" in infos:  # of a shaping that this one is stacked on
         shaping = infos["shaping_reward"] + shaping
     if count < len(mask):
         env_rewards, shaping = np.where(mask, env_rewards, 0.0), np.where(mask, shaping, 0.0)
-    parts = {"env_reward": env_rewards, "_env_reward": mask.copy()}
-    return {**infos, **parts, "shaping_reward": shaping, "_shaping_reward": mask.copy()}
+    parts = {"env_reward": env_rewards, "_env_reward": mask}
+    return {**infos, **parts, "shaping_reward": shaping, "_shaping_reward": mask}

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from secret_rl.shaping import Batch
-from secret_rl.shaping.states import canonical
+from secret_rl.shaping.table import canonical
 from secret_rl.trajectories.nested import map_arrays
 
 _YES, _NO = np.ones(1, np.bool_), np.zeros(1, np.bool_)
