@@ -58,10 +58,10 @@ def run() -> None:
 
 def soak(episodes: int, samples: int = SAMPLES) -> tuple[list[Sample], list[str]]:
     """Play random maps of all presets in turn, at random and by a wanderer: samples, and what is left after close."""
-    from secret_rl.envs.keys_doors import PRESETS, Random, Wanderer, play
+    from secret_rl.envs.keys_doors import PRESETS, Wanderer
 
     envs = [gym.make("secret_rl:secret_rl/KeysDoors-v0", preset=preset, max_steps=MAX_STEPS) for preset in PRESETS]
-    players: list[list[Any]] = [[Random(env, hold=4), Wanderer(env)] for env in envs]
+    players: list[list[Any]] = [[Wanderer(env, astray=1.0), Wanderer(env)] for env in envs]
     before, taken = set(descendants()), []
     try:
         for env in envs:
@@ -71,7 +71,11 @@ def soak(episodes: int, samples: int = SAMPLES) -> tuple[list[Sample], list[str]
             turn = episode % len(envs)
             player = players[turn][episode // len(envs) % 2]
             player.begin(episode)
-            play(envs[turn], player, seed=episode)
+            observation, _ = envs[turn].reset(seed=episode)
+            over = False
+            while not over:
+                observation, _, terminated, truncated, _ = envs[turn].step(player(observation))
+                over = terminated or truncated
             if (episode + 1) % max(1, episodes // samples) == 0:
                 taken.append(_sample(episode + 1, before, traces))
     finally:

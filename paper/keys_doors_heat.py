@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 import secret_rl as srl
 from paper import keys_doors_credit
 from paper.credit_runs import RESULTS, machine
+from paper.keys_doors_map import draw_map
 from secret_rl.atomic import replace_text
 from secret_rl.envs import KEYS_DOORS_ID
-from secret_rl.envs.keys_doors import COLOURS, PRESETS, Wanderer, draw_map, generate
+from secret_rl.envs.keys_doors import COLOURS, PRESETS, Wanderer, generate
 from secret_rl.envs.keys_doors.env import STATE_CELL
 from secret_rl.envs.keys_doors.puzzle import CELL
 

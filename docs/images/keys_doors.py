@@ -1,9 +1,10 @@
-"""The picture of the 3D world, what the player sees and the map: ``python docs/images/keys_doors.py`` draws it."""
+"""The picture of the 3D world, what the player sees and the map: ``python -m docs.images.keys_doors`` draws it."""
 
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+from paper.keys_doors_map import draw_map
 
 import secret_rl  # noqa: F401  registers the environments
 from secret_rl.envs.keys_doors import Solver
@@ -16,12 +17,13 @@ def main() -> None:
     """Walk the first steps of a solution, and save view and map side by side."""
     env = gym.make("secret_rl/KeysDoors-v0", preset="dmlab-like", size=(640, 480), layout_seed=7).unwrapped
     view, _ = env.reset(seed=0)
-    solver, trail = Solver(env), [env.position]
+    solver, trail = Solver(env), [env.snapshot.position]
     solver.begin(0)
     for _ in range(STEPS):
         view, *_ = env.step(solver(view))
-        trail.append(env.position)
-    plan = env.draw_map(pixels=40, trail=np.array(trail))
+        trail.append(env.snapshot.position)
+    now = env.snapshot
+    plan = draw_map(env.puzzle, now.status, now.position, now.angle, pixels=40, trail=np.array(trail))
     env.close()
     rows = np.arange(480) * len(plan) // 480  # to the height of the view
     columns = np.arange(480 * plan.shape[1] // len(plan)) * len(plan) // 480

@@ -4,7 +4,6 @@ import gymnasium as gym
 
 TRIGGERS_ID = "secret_rl/Triggers-v0"
 KEYS_DOORS_ID = "secret_rl/KeysDoors-v0"
-DMLAB_ID = "secret_rl/DMLabKeysDoors-v0"
 
 
 def register() -> None:
@@ -12,6 +11,4 @@ def register() -> None:
     if TRIGGERS_ID not in gym.registry:
         single, vector = "secret_rl.envs.triggers:TriggersEnv", "secret_rl.envs.triggers:TriggersVectorEnv"
         gym.register(TRIGGERS_ID, single, vector_entry_point=vector)
-        # These need ViZDoom (the extra "doom"), or DeepMind Lab, which everyone builds for themselves, once made.
-        gym.register(KEYS_DOORS_ID, "secret_rl.envs.keys_doors:KeysDoorsEnv")
-        gym.register(DMLAB_ID, "secret_rl.envs.dmlab:DMLabKeysDoorsEnv")
+        gym.register(KEYS_DOORS_ID, "secret_rl.envs.keys_doors:KeysDoorsEnv")  # needs ViZDoom, once made

@@ -61,10 +61,13 @@ class PuzzleOptions:
         check_integer("rows", self.rows, 1, MAX_GRID)
         check_integer("columns", self.columns, 1, MAX_GRID)
         for name in _COUNTS:
-            low = 1 if name == "core" else 0
-            high = {"core": len(COLOURS), "easy_extra": 1}.get(name)  # the start room holds two objects
-            object.__setattr__(self, name, _checked_count(name, getattr(self, name), low, high))
-        self._check_fits()
+            low, high = int(name == "core"), {"core": len(COLOURS), "easy_extra": 1}.get(name)
+            value = getattr(self, name)
+            ends = value if isinstance(value, tuple | list) else (value, value)
+            plain = tuple(check_integer(name, end, low, high) for end in ends)  # from NumPy, or a list from JSON
+            if len(plain) != 2 or plain[0] > plain[1]:
+                raise ValueError(f"{name} must be a number or (least, most) with least <= most, got {value!r}")
+            object.__setattr__(self, name, plain if plain[0] < plain[1] else plain[0])
 
     def least(self, name: str) -> int:
         """The smallest value that the count ``name`` may take."""
@@ -74,55 +77,17 @@ class PuzzleOptions:
         """The largest value that the count ``name`` may take."""
         return int(np.max(getattr(self, name)))
 
-    def _check_fits(self) -> None:
-        """Raise ValueError where even the largest counts cannot fit; ranges of extras give way when colours run out."""
-        core, herrings, easy = self.most("core"), self.most("red_herrings"), self.most("easy_extra")
-        unopenable, useless = self.most("unopenable_doors"), self.most("useless_keys")
-        rooms = 1 + core + self.most("traps") + herrings + easy  # the start, and one behind each of these doors
-        doors = rooms - 1 + self.most("extra_openable_doors") + unopenable
-        keys = core + herrings + easy + useless
-        colours = core + herrings + (unopenable > 0) + (self.least("useless_keys") > 0)
-        colours += self.least("easy_extra") if not herrings else 0  # else it may share theirs
-        walls = self.rows * (self.columns - 1) + self.columns * (self.rows - 1)
-        grow = "use more rows or columns, or fewer doors"
-        for needed, available, what, remedy in (
-            (rooms, self.rows * self.columns, "rooms", grow),
-            (doors, walls, "walls between two rooms", grow),
-            (keys + 1, MAX_PER_ROOM * rooms, f"places for objects ({MAX_PER_ROOM} a room)", "use fewer useless_keys"),
-            (max(doors, keys), MAX_THINGS, "keys or doors in the engine's scripts", "use fewer"),
-            (colours, len(COLOURS), "colours", "use a shorter core, fewer red_herrings, or ranges such as (0, 1)"),
-        ):
-            if needed > available:
-                there = f"there are {available} in a {self.rows}x{self.columns} grid"
-                raise ValueError(f"{self} needs up to {needed} {what}, but {there}: {remedy}")
-        if self.least("extra_openable_doors") and min(self.rows, self.columns) < 2:
-            joined = f"those of a {self.rows}x{self.columns} grid are all joined: use two rows and two columns or more"
-            raise ValueError(f"extra_openable_doors join rooms that are there already, but {joined}")
-
 
 # In the order in which a map draws them.
 _COUNTS = ("core", "traps", "red_herrings", "unopenable_doors", "useless_keys", "easy_extra", "extra_openable_doors")
-
-
-def _checked_count(name: str, value: Any, low: int, high: int | None) -> Count:
-    """A count of plain integers, whether they come as NumPy's or as a list from JSON."""
-    if not isinstance(value, tuple | list):
-        return check_integer(name, value, low, high)
-    if len(value) != 2:
-        raise ValueError(f"{name} must be a number or (least, most), got {value!r}")
-    least, most = (check_integer(f"{name}[{i}]", value[i], low, high) for i in (0, 1))
-    if least > most:
-        raise ValueError(f"{name} must be (least, most) with least <= most, got {value!r}")
-    return least, most
-
 
 PRESETS = {
     "2x2-easy": PuzzleOptions(rows=2, columns=2, core=1),
     "3x3": PuzzleOptions(rows=3, columns=3, core=3),
     "dmlab-like": PuzzleOptions(
-        rows=3,
-        columns=3,
-        core=(1, 3),
+        3,
+        3,
+        (1, 3),
         traps=1,
         red_herrings=1,
         easy_extra=(0, 1),
@@ -135,14 +100,14 @@ PRESETS = {
 
 
 def preset_options(preset: str, **changes: Any) -> PuzzleOptions:
-    """The preset, with those of its options changed that are not None.
+    """The preset, with some of its options changed.
 
-    >>> preset_options("2x2-easy", core=2, traps=None) == PuzzleOptions(rows=2, columns=2, core=2)
+    >>> preset_options("2x2-easy", core=2) == PuzzleOptions(rows=2, columns=2, core=2)
     True
     """
     if preset not in PRESETS:
         raise ValueError(f"no preset {preset!r}: use one of {', '.join(PRESETS)}, and options to change it")
-    return replace(PRESETS[preset], **{name: value for name, value in changes.items() if value is not None})
+    return replace(PRESETS[preset], **changes)
 
 
 def generate(options: PuzzleOptions, seed: int) -> Puzzle:
@@ -163,12 +128,14 @@ def generate(options: PuzzleOptions, seed: int) -> Puzzle:
             continue
         if plan(puzzle) is not None:
             return puzzle
-    remedy = "use more rows or columns, or fewer doors and keys"
+    remedy = (
+        f"use more rows or columns, fewer doors and keys (there are {len(COLOURS)} colours), or ranges such as (0, 1)"
+    )
     raise ValueError(f"no puzzle with {options} was found in {ATTEMPTS} attempts: {remedy}")
 
 
 class _Full(Exception):
-    """No place is left for the next part of a draft."""
+    """No place, or no colour, is left for the next part of a draft."""
 
 
 class _Draft:
@@ -188,6 +155,8 @@ class _Draft:
     def finished(self) -> Puzzle:
         """The puzzle; raises _Full where this draft has no place for a part."""
         self._fill()
+        if max(len(self.keys), len(self.doors)) > MAX_THINGS:
+            raise _Full
         core = self._counts["core"]
         doors = tuple(self._door(colour, here, there) for colour, here, there in self.doors)
         cells = self._object_cells(doors)
@@ -202,22 +171,23 @@ class _Draft:
     def _fill(self) -> None:
         """The core first, then everything beside it."""
         options, counts = self._options, self._counts
-        colours = [int(colour) + 1 for colour in self._rng.permutation(len(COLOURS))]
+        self._colours = [int(colour) + 1 for colour in self._rng.permutation(len(COLOURS))]
         self.objects[int(self._rng.integers(options.columns)), int(self._rng.integers(options.rows))] = 0
         core = counts["core"]
         for _ in range(core):
-            self._add_core_step(colours.pop())
+            self._add_core_step(self._new_colour())
         self.objects[self.rooms[core]] += 1  # the goal
         for _ in range(counts["traps"]):
             step = int(self._rng.integers(core))  # behind its own door a core key is spent already
             self._add_door(self.keys[step][0], self.rooms[: step + 1])
         for _ in range(counts["red_herrings"]):
-            colour = colours.pop()
+            colour = self._new_colour()
             self._add_key(colour, self.rooms[: core + 1])
             self._add_door(colour, self.rooms[: core + 1])
-        unopenable = colours.pop() if counts["unopenable_doors"] else 0
-        if counts["easy_extra"] and (colours or len(self.keys) > core):
-            colour = colours.pop() if colours else self.keys[core][0]  # a red herring's
+        unopenable = self._new_colour() if counts["unopenable_doors"] else 0
+        herring = self.keys[core][0] if len(self.keys) > core else None
+        if counts["easy_extra"] and (self._colours or herring or options.least("easy_extra")):
+            colour = herring if herring and not self._colours else self._new_colour()
             self._add_key(colour, self.rooms[:1])
             self._add_door(colour, self.rooms[:1])
         for _ in range(counts["extra_openable_doors"]):
@@ -226,10 +196,15 @@ class _Draft:
             here, there = self._one(self._unjoined())
             self.objects.setdefault(there, 0)
             self.doors.append((unopenable, here, there))
-        if counts["useless_keys"] and colours:
-            colour = colours.pop()
+        if counts["useless_keys"] and (self._colours or options.least("useless_keys")):
+            colour = self._new_colour()
             for _ in range(counts["useless_keys"]):
                 self._add_key(colour, self.rooms)
+
+    def _new_colour(self) -> int:
+        if not self._colours:
+            raise _Full
+        return self._colours.pop()
 
     def _add_core_step(self, colour: int) -> None:
         """A key and a door to a new room, one of the two in the newest core room: else the step before is optional."""
@@ -257,10 +232,7 @@ class _Draft:
         self.doors.append(self._one([door for door in doors if not self._shortcut(door, core)]))
 
     def _shortcut(self, door: tuple[int, Room, Room], core: int) -> bool:
-        """Whether with this door some core door could stay closed, if keys were never spent nor lost.
-
-        They are, so this is conservative: it may refuse a harmless door, but never lets a shortcut pass.
-        """
+        """Whether with this door some core door could stay closed, if keys were never spent nor lost (they are)."""
         goal, doors = self.rooms[core], [*self.doors, door]
         return any(goal in self._reached(doors[:step] + doors[step + 1 :]) for step in range(core))
 

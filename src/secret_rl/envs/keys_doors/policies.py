@@ -1,9 +1,8 @@
-"""Scripted policies that know the true map: a solver, a wanderer whose failures make credit learnable, random play.
+"""Scripted policies that know the true map: a solver, and a wanderer whose failures make credit learnable.
 
 Each is a function of the observation, bound to the environment it plays. ``secret_rl.collect`` takes their classes,
 too, and binds them to the environment of each worker::
 
-    env = gym.make("secret_rl/KeysDoors-v0", preset="3x3")
     data = secret_rl.collect(env, 100, Wanderer(env))
     data = secret_rl.collect("secret_rl/KeysDoors-v0", 100, Wanderer, workers=8)
 """
@@ -24,29 +23,6 @@ _AIM = 9.0  # degrees off course at which to turn; a turn is 12 with the default
 _SLIDE = 2.4  # length of the slide after a step, over the length of the step (each tic keeps 0.906 of the pace)
 _PATIENCE = 150  # steps after which another target is chosen
 _ASTRAY = 8  # most steps for which a random action is held
-
-
-class Random:
-    """Uniform actions, each held for ``hold`` steps, to get somewhere."""
-
-    def __init__(self, env: gym.Env[Any, Any], seed: int = 0, hold: int = 1) -> None:
-        if hold < 1:
-            raise ValueError(f"hold must be at least 1 step, got {hold}")
-        self._count = int(env.action_space.n)  # type: ignore[attr-defined]
-        self._hold = hold
-        self.begin(seed)
-
-    def begin(self, seed: int) -> None:
-        """An episode starts; ``seed`` decides everything random in it."""
-        self._rng = np.random.default_rng(seed)
-        self._left, self._action = 0, 0
-
-    def __call__(self, observation: Any = None) -> int:  # noqa: ARG002  it looks at nothing
-        """The next action."""
-        if self._left == 0:
-            self._left, self._action = self._hold, int(self._rng.integers(self._count))
-        self._left -= 1
-        return self._action
 
 
 class _Walker(ABC):
@@ -81,9 +57,9 @@ class _Walker(ABC):
         if self._lost:
             self._lost -= 1
             return self._wrong
-        situation = self._env.puzzle, self._env.status
+        situation = self._puzzle, self._status
         self._steps += 1
-        if situation != self._seen or self._cell() == self._target or self._steps > _PATIENCE:
+        if situation != self._seen or self._cell == self._target or self._steps > _PATIENCE:
             self._seen, self._steps = situation, 0
             self._target = self._choose()
         route = None if self._target is None else self._route(self._target)
@@ -93,23 +69,32 @@ class _Walker(ABC):
     def _choose(self) -> Cell | None:
         """Where to go next; None: nowhere, act at random."""
 
+    @property
+    def _puzzle(self) -> Puzzle:
+        return self._env.puzzle
+
+    @property
+    def _status(self) -> Status:
+        return self._env.snapshot.status
+
+    @property
     def _cell(self) -> Cell:
-        x, y = self._env.position
+        x, y = self._env.snapshot.position
         return int(x // CELL), int(y // CELL)
 
     def _room(self) -> Room:
         """The room of the player; in a door cell, that of the side the player stands on."""
-        here = self._cell()
+        here = self._cell
         room = room_of(here)
         if room is not None:
             return room
-        door = next(door for door in self._env.puzzle.doors if door.cell == here)
+        door = next(door for door in self._puzzle.doors if door.cell == here)
         axis = 0 if door.upright else 1
-        return min(door.rooms) if self._env.position[axis] < centre(here)[axis] else max(door.rooms)
+        return min(door.rooms) if self._env.snapshot.position[axis] < centre(here)[axis] else max(door.rooms)
 
     def _route(self, target: Cell) -> list[Cell] | None:
         """The cells to walk through, this one first; out of a closed door's cell the way leads back."""
-        puzzle, status, here = self._env.puzzle, self._env.status, self._cell()
+        puzzle, status, here = self._puzzle, self._status, self._cell
         door = next((door for door in puzzle.closed_doors(status) if door.cell == here), None)
         if door is None or here == target:
             return path(puzzle, status, here, target)
@@ -129,7 +114,7 @@ class _Walker(ABC):
             elif len(points) > 2 and hypot(x1 - x, y1 - y) < _NEAR:
                 aim = points[2]
         distance = hypot(aim[0] - x, aim[1] - y)
-        off_course = (degrees(atan2(aim[1] - y, aim[0] - x)) - self._env.angle + 180) % 360 - 180
+        off_course = (degrees(atan2(aim[1] - y, aim[0] - x)) - self._env.snapshot.angle + 180) % 360 - 180
         if distance < CELL / 2 and abs(off_course) > 180 - 2 * _AIM:
             return _BACKWARD  # a brake
         if abs(off_course) > _AIM or distance < _NEAR / 2:
@@ -138,7 +123,7 @@ class _Walker(ABC):
 
     def _resting_place(self) -> tuple[float, float]:
         """Where the slide of the last step will end."""
-        x, y = self._env.position
+        x, y = self._env.snapshot.position
         dx, dy = (x - self._last[0], y - self._last[1]) if self._last is not None else (0.0, 0.0)
         self._last = x, y
         if hypot(dx, dy) > CELL:  # another episode
@@ -150,14 +135,13 @@ class Solver(_Walker):
     """Takes the keys and opens the doors of the shortest solution; where none is left it acts at random."""
 
     def _choose(self) -> Cell | None:
-        puzzle = self._env.puzzle
-        moves = plan(puzzle, self._env.status, self._room())
+        moves = plan(self._puzzle, self._status, self._room())
         if not moves:
             return None
         kind, number = moves[0]
         if kind == "goal":
-            return puzzle.goal
-        return puzzle.keys[number].cell if kind == "key" else puzzle.doors[number].cell
+            return self._puzzle.goal
+        return self._puzzle.keys[number].cell if kind == "key" else self._puzzle.doors[number].cell
 
 
 class Wanderer(_Walker):
@@ -167,19 +151,6 @@ class Wanderer(_Walker):
     """
 
     def _choose(self) -> Cell | None:
-        here, cells = self._cell(), self._env.puzzle.cells_left(self._env.status)
-        near = [cell for cell in cells if cell != here and self._route(cell) is not None]
+        cells = self._puzzle.cells_left(self._status)
+        near = [cell for cell in cells if cell != self._cell and self._route(cell) is not None]
         return near[int(self._rng.integers(len(near)))] if near else None
-
-
-def play(env: gym.Env[Any, Any], policy: Any, seed: int | None = None) -> tuple[float, int, list[dict[str, Any]]]:
-    """One episode: its return, its steps, and the infos of its events in order, with their ``step``."""
-    observation, info = env.reset(seed=seed)
-    total, steps, events = 0.0, 0, []
-    while True:
-        observation, reward, terminated, truncated, info = env.step(policy(observation))
-        total, steps = total + float(reward), steps + 1
-        if info["key_picked"] or info["door_opened"] or info["goal_reached"]:
-            events.append({**info, "step": steps})
-        if terminated or truncated:
-            return total, steps, events

@@ -111,35 +111,6 @@ class Puzzle:
         keys, doors = self.keys_left(status), self.closed_doors(status)
         return [*(key.cell for key in keys), *(door.cell for door in doors), self.goal]
 
-    def check(self) -> None:
-        """Raise ValueError if this is no valid map: the engine would crash on it without a message."""
-        rooms = set(self.rooms)
-        if not rooms or len(rooms) < len(self.rooms):
-            raise ValueError(f"rooms must be one or more, each once, got {self.rooms}")
-        for room in rooms:
-            if not (0 <= room[0] < self.columns and 0 <= room[1] < self.rows):
-                raise ValueError(f"room {room} lies outside the grid of {self.columns} columns and {self.rows} rows")
-        for door in self.doors:
-            if not rooms.issuperset(door.rooms) or door.rooms[0] not in neighbours(door.rooms[1]):
-                raise ValueError(f"{door} must lie between two neighbouring rooms of the puzzle")
-            if any(room_of(door.entrance(room)) != room for room in door.rooms):
-                raise ValueError(f"{door} must have its cell in the wall between its rooms")
-        if len({frozenset(door.rooms) for door in self.doors}) < len(self.doors):
-            raise ValueError(f"two rooms may share one door only, got {self.doors}")
-        if len(self.keys) > MAX_THINGS or len(self.doors) > MAX_THINGS:
-            counts = f"{len(self.keys)} keys and {len(self.doors)} doors"
-            raise ValueError(f"{counts}, but the engine's scripts count up to {MAX_THINGS} of each: use fewer")
-        things: tuple[Key | Door, ...] = (*self.keys, *self.doors)
-        for thing in things:
-            if not 1 <= thing.colour <= len(COLOURS):
-                raise ValueError(f"{thing} has a colour outside 1 to {len(COLOURS)}: {', '.join(COLOURS)}")
-        places = [self.start, self.goal, *(key.cell for key in self.keys)]
-        for cell in places:
-            if room_of(cell) not in rooms:
-                raise ValueError(f"cell {cell} lies in no room: the start, the goal and keys must")
-        if len(set(places)) < len(places):
-            raise ValueError(f"the start, the goal and the keys must have cells of their own, got {places}")
-
 
 def room_origin(room: Room) -> Cell:
     """The south-west cell of a room."""
@@ -180,8 +151,7 @@ class Move(NamedTuple):
 def plan(puzzle: Puzzle, status: Status = START, room: Room | None = None) -> list[Move] | None:
     """The fewest pick-ups and doors that lead to the goal from ``status`` in ``room``; None if nothing does.
 
-    A search over ``Status``. Rooms are enough, cells are not needed: each object lies in a cell that can be walked
-    around.
+    A search over ``Status`` and rooms: every object lies in a cell that can be walked around.
     """
     first_room = room if room is not None else puzzle.rooms[0]
     key_rooms, goal_room = [room_of(key.cell) for key in puzzle.keys], room_of(puzzle.goal)
@@ -240,17 +210,12 @@ def door_causes(data: Any) -> NDArray[np.int64]:
 
     ``data`` are ``Trajectories`` of this environment, with the annotations that ``collect`` keeps.
     """
-    missing = {"key_picked", "door_opened"} - data.annotations.keys()
-    if missing:
-        words = f"no annotation {' and no '.join(sorted(missing))}, only {sorted(data.annotations)}"
-        raise ValueError(f"these trajectories hold {words}: collect them from secret_rl/KeysDoors-v0")
+    if missing := {"key_picked", "door_opened"} - data.annotations.keys():
+        raise ValueError(f"no annotation {' and '.join(sorted(missing))}: collect data from secret_rl/KeysDoors-v0")
     picked, opened = (np.asarray(data.annotations[name]) for name in ("key_picked", "door_opened"))
-    offsets = np.asarray(data.offsets) - data.offsets[0]
-    starts = np.repeat(offsets[:-1], np.diff(offsets))
-    steps = np.arange(len(picked))
-    causes = np.full(len(picked), -1, np.int64)
-    for colour in np.unique(opened[opened > 0]):
-        latest = np.maximum.accumulate(np.where(picked == colour, steps, -1))
-        found = (opened == colour) & (latest >= starts) & (latest < steps)
-        causes[found] = (latest - starts)[found]
+    starts = np.repeat(data.offsets[:-1] - data.offsets[0], np.diff(data.offsets))
+    causes = np.full(len(opened), -1, np.int64)
+    for step in np.flatnonzero(opened):
+        taken = np.flatnonzero(picked[starts[step] : step] == opened[step])
+        causes[step] = taken[-1] if len(taken) else -1
     return causes

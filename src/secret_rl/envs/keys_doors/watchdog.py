@@ -16,11 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-COUNT, LIMIT, OVERDUE = range(3)
-"""What ``shared_calls`` holds: calls begun plus calls ended (odd during a call), the milliseconds that a call may take,
-and 1 once the engine was ended because it took longer."""
-_BYTES = 24
-_TICK = 0.5  # seconds between checks
+COUNT, LIMIT = range(2)
+"""What ``shared_calls`` holds: calls begun plus calls ended (odd during a call), and the milliseconds of the limit."""
+_BYTES = 16
+_TICK = 0.05  # seconds between checks
 _PR_SET_PDEATHSIG = 1
 
 
@@ -29,51 +28,36 @@ def main() -> int:
     watched, folder, arguments = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     if os.getpgrp() != os.getpid():  # the leader of a group cannot begin a session, and needs none
         os.setsid()
-    signals = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     calls = shared_calls(Path(folder))
-    watchdog = os.getpid()
     engine = os.fork()
     if engine == 0:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # should this watchdog be killed itself
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-        if os.getppid() != watchdog:
-            os._exit(1)
         os.chdir(folder)  # where the engine leaves a folder of its own
         os.execv(arguments[0], arguments)
-    last_count, seconds, checked = 0, 0.0, time.monotonic()
-    while True:
-        ended, status = os.waitpid(engine, os.WNOHANG)
-        if ended:
-            break
-        received = signal.sigtimedwait(signals, _TICK)
-        terminated = received is not None and received.si_signo != signal.SIGCHLD
-        now, count = time.monotonic(), calls[COUNT]
-        same_call = count % 2 == 1 and count == last_count and not _is_stopped(watched)
-        passed = min(now - checked, 2 * _TICK)  # more, if this watchdog was stopped as well
-        seconds = seconds + passed if same_call else 0.0
-        last_count, checked = count, now
-        if overdue := 1000 * seconds > calls[LIMIT]:
-            if count == 1:  # ViZDoom will crash: say why, while that is possible
-                limit = calls[LIMIT] / 1000
-                print(f"the engine {arguments[0]} did not start within {limit:g} s", file=sys.stderr, flush=True)
-            calls[OVERDUE] = 1
-        if overdue or terminated or os.getppid() != watched:
+    last_count, waited = 0, 0.0
+    while not (ended := os.waitpid(engine, os.WNOHANG))[0]:
+        time.sleep(_TICK)
+        same_call = calls[COUNT] % 2 == 1 and calls[COUNT] == last_count and not _is_stopped(watched)
+        waited = waited + _TICK if same_call else 0.0
+        last_count, limit = calls[COUNT], calls[LIMIT] / 1000
+        if waited > limit:  # say why, while that is possible: ViZDoom crashes if this happens at the start
+            print(f"the engine {arguments[0]} did not answer within {limit:g} s", file=sys.stderr, flush=True)
+        if waited > limit or os.getppid() != watched:
             os.kill(engine, signal.SIGKILL)  # it ends stopped processes, too
+            ended = os.waitpid(engine, 0)
+            break
     # However it ended: on Ctrl-C the engine may leave its memory, and Python end without a chance to remove it.
-    remove_shared_memory(instance_of(arguments))
+    if "+viz_instance_id" in arguments:
+        remove_shared_memory(arguments[arguments.index("+viz_instance_id") + 1])
     shutil.rmtree(folder, ignore_errors=True)
-    return os.waitstatus_to_exitcode(status) & 0xFF
+    return os.waitstatus_to_exitcode(ended[1]) & 0xFF
 
 
 def shared_calls(folder: Path) -> memoryview:
-    """Three numbers that Python and this watchdog share; cheap enough to be written at every step."""
-    descriptor = os.open(folder / "calls", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        os.ftruncate(descriptor, _BYTES)
-        return memoryview(mmap.mmap(descriptor, _BYTES)).cast("Q")
-    finally:
-        os.close(descriptor)
+    """Two numbers that Python and this watchdog share; cheap enough to be written at every step."""
+    with (folder / "calls").open("a+b") as file:
+        file.truncate(_BYTES)
+        return memoryview(mmap.mmap(file.fileno(), _BYTES)).cast("Q")
 
 
 def _is_stopped(process: int) -> bool:
@@ -82,12 +66,6 @@ def _is_stopped(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
     except OSError:
         return False
-
-
-def instance_of(arguments: list[str]) -> str:
-    """The name of the engine's instance among its arguments; empty if it is not there."""
-    mark = "+viz_instance_id"
-    return arguments[arguments.index(mark) + 1] if mark in arguments[:-1] else ""
 
 
 def remove_shared_memory(instance: str) -> None:

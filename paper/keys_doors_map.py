@@ -1,4 +1,4 @@
-"""A puzzle seen from above, for figures."""
+"""A map of keys and doors seen from above."""
 
 from typing import Any
 
