@@ -1,11 +1,6 @@
 """Unfinished fits: all or nothing on disk, taken up to the bit, refused by name."""
 
-import json
 import os
-import signal
-import subprocess
-import sys
-import textwrap
 from dataclasses import replace
 
 import numpy as np
@@ -23,10 +18,6 @@ from secret_rl.files import FileFormatError, ResumeError
 
 MARK = {"seed": 0, "model": {"units": 8, "filters": (2,)}}
 PLAIN = {"units": 16, "steps": 12, "evaluate_every": 4, "batch_size": 16, "learning_rate": 0.03, "device": "cpu"}
-QUICK = """
-memoryless._UPDATES = memoryless._VALIDATE_EVERY = fitting._PROBE_UPDATES = 2
-memoryless._BATCH, fitting._NOTHING_OPEN = 64, 0.0
-"""  # as the fixture does, for other processes
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.filterwarnings("ignore::UserWarning")]
 
 
@@ -207,23 +198,6 @@ def test_success_is_inferred_where_only_other_outcomes_have_evidence(cues, monke
     assert asked == [inferred]
 
 
-@pytest.mark.parametrize("owner", [memoryless, fitting])
-def test_a_fit_stopped_between_saves_goes_on_to_the_same_weights(tmp_path, cues, owner):
-    """While predictors without memory are fitted, and while the pooled past is asked."""
-    data = cues(40)
-    undisturbed = Secret(**PLAIN).fit(data)
-    with pytest.MonkeyPatch.context() as patch:
-        if owner is memoryless:
-            stop_after(patch, 1, memoryless, "_fit_one")
-        else:
-            patch.setattr(fitting, "_NO_DOUBT", 2.0)
-            stop_after(patch, 1, fitting.Fitting, "_pooled_gain")
-        with pytest.raises(Stopped):
-            Secret(**PLAIN).fit(data, checkpoint=tmp_path / "c")
-    resumed = Secret(**PLAIN).fit(data, checkpoint=tmp_path / "c")
-    assert same_weights(resumed, undisturbed) and story(resumed) == story(undisturbed)
-
-
 def test_weights_of_the_users_own_must_be_those_of_before(tmp_path, cues):
     data, folder = cues(40), tmp_path / "c"
     weights = np.linspace(0, 1, data.steps)
@@ -235,58 +209,21 @@ def test_weights_of_the_users_own_must_be_those_of_before(tmp_path, cues):
     assert same_weights(resumed, Secret(**PLAIN).fit(data, weights=weights))
 
 
-@pytest.mark.slow
-def test_a_killed_fit_goes_on_to_the_same_weights(tmp_path, cues):
+def test_what_was_done_is_not_done_again_and_other_fits_are_refused(tmp_path, cues):
     data, folder = cues(40), tmp_path / "unfinished"
-    script = textwrap.dedent(
-        """
-        import json, sys, time, torch
-        import secret_rl as srl
-        from secret_rl.credit.secret import fit as fitting, memoryless
-        from secret_rl.credit.secret.checkpoint import Checkpoint
-        torch.set_num_threads(1)
-        exec(sys.argv[-1])
-        real, saves = Checkpoint.save, []
-        def save_and_wait(self, *args, **tensors):
-            real(self, *args, **tensors)
-            saves.append(1)
-            if len(saves) == 2:
-                print("saved twice", flush=True)
-                time.sleep(300)
-        Checkpoint.save = save_and_wait
-        srl.Secret(**json.loads(sys.argv[3])).fit(srl.Trajectories.load(sys.argv[1]), checkpoint=sys.argv[2])
-        """
-    )
-    stored = data.save(tmp_path / "data")
-    command = [sys.executable, "-c", script, str(stored), str(folder), json.dumps(PLAIN), QUICK]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout.readline() == "saved twice\n"
-        with pytest.raises(InUseError, match="unfinished is being written by another process .* choose another path"):
-            Secret(**PLAIN).fit(data, checkpoint=folder)
-    finally:
-        os.kill(child.pid, signal.SIGKILL)
-        _, errors = child.communicate(timeout=60)
-    assert child.returncode == -signal.SIGKILL, errors
-    assert json.loads((folder / "state.json").read_text())["trainer"]["step"] == 4
+    stopped_fit(data, folder, 2)
     for change, name in [({"seed": 1}, "seed"), ({"units": 32}, "model"), ({"steps": 20}, "training")]:
         with pytest.raises(ResumeError, match=rf"unfinished fit with another {name} \({name} was .* delete it"):
             Secret(**{**PLAIN, **change}).fit(data, checkpoint=folder)
     with pytest.raises(ResumeError, match="another content, episodes, steps"):
         Secret(**PLAIN).fit(data[:39], checkpoint=folder)
-    looks = []
+    steps, real = [], Checkpoint.save
     with pytest.MonkeyPatch.context() as patch:
-        real = Checkpoint.save
         patch.setattr(
-            Checkpoint,
-            "save",
-            lambda self, state, **t: (looks.append(state.get("trainer", {}).get("step")), real(self, state, **t)),
+            Checkpoint, "save", lambda self, state, **t: (steps.append(state.get("trainer")), real(self, state, **t))
         )
-        resumed = Secret(**PLAIN).fit(data, checkpoint=folder)
-    assert looks == [8, 12, None], "what was done before the kill is not done again"
-    assert same_weights(resumed, Secret(**PLAIN).fit(data))
-    resumed.save(tmp_path / "model.safetensors")
-    assert not folder.exists()
+        Secret(**PLAIN).fit(data, checkpoint=folder)
+    assert [saved and saved["step"] for saved in steps] == [8, 12, None]
 
 
 def rolled(data, name):
@@ -295,15 +232,11 @@ def rolled(data, name):
 
 
 @pytest.mark.parametrize("name", ["observations", "actions", "rewards"])
-@pytest.mark.parametrize("finished", [False, True])
-def test_other_data_of_the_same_size_and_reward_is_refused(tmp_path, cues, name, finished):
+def test_other_data_of_the_same_size_and_reward_is_refused(tmp_path, cues, name):
     data, folder = cues(20), tmp_path / "unfinished"
     other = rolled(data, name)
     assert (len(other), other.steps, other.rewards.sum()) == (len(data), data.steps, data.rewards.sum())
-    if finished:
-        Secret(**PLAIN).fit(data, checkpoint=folder)
-    else:
-        stopped_fit(data, folder, 1)
+    stopped_fit(data, folder, 1)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ResumeError, match=r"an unfinished fit with another content \(content was '.*', now '.*'\)"):
         Secret(**PLAIN).fit(other, checkpoint=folder)
@@ -344,7 +277,7 @@ def test_a_fit_that_was_not_saved_is_not_lost(tmp_path, monkeypatch, cues):
         Secret(**PLAIN).fit(data, checkpoint=folder)
 
 
-def test_one_at_a_time_holds_a_folder(tmp_path, monkeypatch, cues):
+def test_one_at_a_time_holds_a_folder(tmp_path):
     folder = tmp_path / "c"
     one = Checkpoint(folder, MARK)
     one.save({"step": 1}, current={"a": torch.ones(2)})
@@ -360,20 +293,6 @@ def test_one_at_a_time_holds_a_folder(tmp_path, monkeypatch, cues):
     again.discard()
     Checkpoint(folder, MARK).close()
     assert list(tmp_path.iterdir()) == []
-
-    data, real, refused = cues(20), Checkpoint.save, []
-
-    def save_and_fit_again(self, *args, **tensors):
-        real(self, *args, **tensors)
-        with pytest.raises(InUseError):
-            Secret(**PLAIN).fit(data, checkpoint=folder)
-        refused.append(1)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "save", save_and_fit_again)
-        disturbed = Secret(**PLAIN).fit(data, checkpoint=folder)
-    assert len(refused) == FITS["learning, then cooling down"][2]
-    assert same_weights(disturbed, Secret(**PLAIN).fit(data, checkpoint=tmp_path / "alone"))
 
 
 def test_what_is_saved_comes_back(tmp_path):
@@ -391,12 +310,6 @@ def test_what_is_saved_comes_back(tmp_path):
     expected = [".lock", "checkpoint-best-1.safetensors", "checkpoint-current-2.safetensors", "state.json"]
     assert left == expected, "what is not needed any more is gone"
     again.discard()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch, cues):
-    monkeypatch.chdir(tmp_path)
-    Secret(**PLAIN).fit(cues(20))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,6 @@ from secret_rl.trajectories import Trajectories
 
 TINY = {"units": 16, "steps": 12, "evaluate_every": 4, "batch_size": 16, "learning_rate": 0.03, "device": "cpu"}
 CPU = torch.device("cpu")
-THREADED = {"steps": 12, "batch_size": 16, "units": 32, "validation": 0.3, "device": "cpu"}
 ESTIMATED = {"units": 16, "steps": 40, "batch_size": 16, "device": "cpu"}
 
 
@@ -30,12 +29,8 @@ def silent():
         yield
 
 
-def weights_of(secret):
-    return secret.model.state_dict()
-
-
 def same_weights(one, other):
-    mine, theirs = weights_of(one), weights_of(other)
+    mine, theirs = one.model.state_dict(), other.model.state_dict()
     assert mine.keys() == theirs.keys()
     return all(torch.equal(mine[name], theirs[name]) for name in mine)
 
@@ -76,21 +71,12 @@ def test_the_report_says_what_happened(learned, cues):
 
 @pytest.mark.usefixtures("quick", "silent")
 def test_the_same_seed_gives_the_same_model_to_the_bit_and_another_does_not(cues):
-    data = cues(40)
-    first, second, other = (Secret(**TINY, seed=seed).fit(data) for seed in (0, 0, 1))
-    assert same_weights(first, second)
-    assert not same_weights(first, other)
-
-
-@pytest.mark.usefixtures("quick", "silent")
-def test_fitting_leaves_global_randomness_alone(cues):
-    state = torch.get_rng_state()
-    Secret(**TINY).fit(cues(20))
-    assert torch.equal(torch.get_rng_state(), state)
+    data, before = cues(40), torch.get_rng_state()
+    first, other = (Secret(**TINY, seed=seed).fit(data) for seed in (0, 1))
+    assert torch.equal(torch.get_rng_state(), before), "global randomness stays as it is"
     torch.manual_seed(123)
-    one = Secret(**TINY).fit(cues(20))
-    torch.manual_seed(321)
-    assert same_weights(one, Secret(**TINY).fit(cues(20)))
+    assert same_weights(first, Secret(**TINY).fit(data)), "and has no say"
+    assert not same_weights(first, other)
 
 
 class Spy:
@@ -120,20 +106,6 @@ def test_steps_weigh_the_errors_of_the_present(cues, spy):
     np.testing.assert_allclose(trainer.tokens.weights, expected, rtol=1e-6)
     np.testing.assert_array_equal(trainer.episodes, training)
     np.testing.assert_allclose(trainer._drawn_up_to, np.cumsum(draw[training]) / draw[training].sum(), rtol=1e-6)
-
-
-@pytest.mark.usefixtures("quick", "silent")
-def test_the_same_weights_of_the_users_own_give_the_same_model(cues):
-    data = cues(60)
-    plain = Secret(**TINY).fit(data)
-    tokens = Tokens.of(data, plain.reward_classes)
-    folds = folds_of(60, data.split_indices(0.1, seed=0)[0], 0)
-    error = Residual.of(plain.memoryless.probabilities(tokens, folds, CPU), tokens.classes).error
-    given = floored(error, np.repeat(folds >= 0, 8))
-    assert same_weights(Secret(**TINY).fit(data, weights=given), plain)
-    assert not same_weights(Secret(**TINY).fit(data, weights=given**2), plain)
-    one, other = (Secret(**TINY).fit(data, weights=scale * given) for scale in (2, 4))
-    assert same_weights(one, other), "only their proportions count"
 
 
 @pytest.mark.usefixtures("quick", "silent")
@@ -203,12 +175,6 @@ def test_credit_can_be_learned_for_other_rewards(cues):
     assert set(np.asarray(data.rewards)) == {-1.0, 0.0, 1.0}, "the data stays as it is"
 
 
-@pytest.mark.usefixtures("quick", "silent")
-def test_a_constant_added_to_all_rewards_changes_nothing(cues):
-    data = cues(60)
-    assert same_weights(Secret(**TINY).fit(data), Secret(**TINY).fit(data, reward=lambda rewards: 3 * rewards - 0.01))
-
-
 @pytest.mark.usefixtures("quick")
 def test_a_class_that_is_not_among_the_held_out_steps_is_not_passed_over_in_silence(cues):
     """With three positive rewards, all of them trained on, nothing tells whether they are predicted."""
@@ -220,6 +186,15 @@ def test_a_class_that_is_not_among_the_held_out_steps_is_not_passed_over_in_sile
     [balance] = [str(w.message) for w in caught if w.category is RewardBalanceWarning]
     assert balance.startswith("none of the 3 rewards of +1 is held out: whether they are predicted is unknown")
     assert {warning.filename for warning in caught} == {__file__}, "warnings point at the line that called fit"
+
+
+@pytest.mark.usefixtures("quick", "silent")
+def test_another_number_of_threads_gives_nearly_the_same_weights(cues):
+    weights = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        weights.append(Secret(**TINY).fit(cues(60)).model.head.weight.detach().numpy())
+    np.testing.assert_allclose(*weights, rtol=0, atol=5e-3)
 
 
 def looks(monkeypatch, losses):
@@ -281,7 +256,7 @@ def test_any_kind_of_observation_is_fitted_and_attributed():
     ]
     data = Trajectories.from_episodes(episodes, observation_space=seen, action_space=spaces.Box(-1, 1, (2,)))
     secret = Secret(**TINY).fit(data)
-    assert all(value.isfinite().all() for value in weights_of(secret).values())
+    assert all(value.isfinite().all() for value in secret.model.state_dict().values())
     encoder = secret.model.encoder.observation_encoder
     speed = encoder.encoders[encoder.keys.index("speed")]
     assert speed[0].mean.tolist() == pytest.approx([500, 500], abs=50)
@@ -295,16 +270,6 @@ def test_updates_grow_with_the_data_unless_given():
     planned = [TrainingOptions().planned_steps(count) for count in (10, 3_600, 10_000, 10**6)]
     assert planned == [1500, 1800, 3000, 4000]
     assert TrainingOptions(steps=7).planned_steps(10**6) == 7
-
-
-def test_data_without_any_reward_is_refused(cues):
-    with pytest.raises(ValueError, match=r"no reward in 20 trajectories \(160 steps\).*success_share"):
-        Secret(**TINY).fit(cues(20, kinds=(0,)))
-
-
-def test_too_few_trajectories_are_refused(cues):
-    with pytest.raises(ValueError, match="9 trajectories are too few .* at least 10"):
-        Secret(**TINY).fit(cues(9))
 
 
 KINDS = spaces.Box(0, 255, (3, 3, 2), np.uint8)  # as MiniGrid describes a view: what a place holds, and its colour
@@ -343,30 +308,6 @@ def test_kinds_of_things_are_told_apart_and_kept_in_files(tmp_path, monkeypatch)
     larger = things(20, 2, shift=30)  # kinds that it has never seen
     assert secret.evaluate(larger).counts.sum() == 120
     np.testing.assert_array_equal(again.evaluate(larger).counts, secret.evaluate(larger).counts)
-
-
-@pytest.fixture
-def fitted(cues):
-    """(weights, attention) of a fit with so many threads."""
-    data, before = cues(60), torch.get_num_threads()
-
-    def fit(threads):
-        torch.set_num_threads(threads)
-        secret = Secret(**THREADED).fit(data)
-        weights = torch.cat([value.flatten().double() for value in secret.model.state_dict().values()]).numpy()
-        return weights, secret.attribute(data).weights
-
-    yield fit
-    torch.set_num_threads(before)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.usefixtures("quick")
-def test_the_same_number_of_threads_gives_the_same_bits_and_another_the_same_credit(fitted):
-    one, again, two = fitted(1), fitted(1), fitted(2)
-    for mine, same, other in zip(one, again, two, strict=True):
-        np.testing.assert_array_equal(mine, same)
-        np.testing.assert_allclose(mine, other, rtol=0, atol=5e-3)
 
 
 def test_an_estimate_is_near_what_a_fit_takes_and_grows_with_it(cues):

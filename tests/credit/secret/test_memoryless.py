@@ -16,7 +16,6 @@ from secret_rl.credit.secret.memoryless import (
     calibration,
     drawing,
     fit_memoryless,
-    floored,
     folds_of,
 )
 from secret_rl.credit.secret.tokens import Tokens
@@ -95,22 +94,6 @@ def test_the_guess_is_the_best_under_the_weights(odds, seed):
         assert loss(other / other.sum()) > best
 
 
-def test_what_is_decided_weighs_nothing_and_is_guessed_right():
-    sure = np.array([[0, 1, 0], [1, 0, 0]], np.float32)
-    residual = Residual.of(sure, np.array([1, 0], np.int16))
-    assert residual.error.tolist() == [0, 0]
-    assert np.isfinite(residual.guess).all()
-    wrong = Residual.of(sure, np.array([0, 2], np.int16))
-    assert wrong.error.tolist() == [1, 1] and np.isfinite(wrong.guess).all()
-
-
-def test_a_floor_adds_a_share_of_the_mean_of_what_counts():
-    weights = np.array([0.0, 1.0, 3.0, 99.0], np.float32)
-    added = floored(weights, np.array([True, True, True, False])) - weights
-    np.testing.assert_allclose(added, added[0], rtol=1e-4)
-    assert 0 < added[0] < 0.2 * 4 / 3
-
-
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.integers(0, 2**32 - 1))
 def test_drawn_episodes_have_the_weighted_sum_as_their_expectation(lengths, seed):
     rng = np.random.default_rng(seed)
@@ -128,25 +111,7 @@ def test_drawn_episodes_have_the_weighted_sum_as_their_expectation(lengths, seed
         np.testing.assert_allclose(np.add.reduceat(drawn, offsets[:-1])[seen], 1, rtol=1e-4)
 
 
-def test_one_heavy_episode_does_not_fill_whole_batches():
-    weights = np.ones(10_000, np.float32)
-    weights[5] = 1e4
-    drawn, draw = drawing(weights, np.arange(10_001))
-    assert draw[5] == pytest.approx(50 * weights.mean(), rel=1e-5)
-    assert draw[5] / draw.sum() < 0.01 < 0.4 < weights[5] / weights.sum()
-    assert drawn[5] * draw[5] == pytest.approx(1e4, rel=1e-5), "it weighs the more when it comes up"
-
-
 # --- predictors ---
-
-
-def test_folds_are_of_about_equal_size_and_leave_out_what_is_held_out():
-    chosen = np.array([0, 2, 3, 5, 8, 9, 11])
-    folds = folds_of(12, chosen, seed=3)
-    assert sorted(np.bincount(folds[chosen])) == [3, 4]
-    assert (folds[np.setdiff1d(np.arange(12), chosen)] == -1).all()
-    np.testing.assert_array_equal(folds, folds_of(12, chosen, seed=3))
-    assert any((folds != folds_of(12, chosen, seed=s)).any() for s in range(5))
 
 
 P_REWARD = np.array([0.05, 0.3, 0.8, 1.0])  # by symbol
@@ -209,18 +174,6 @@ def test_it_is_never_worse_than_the_best_constant_guess_on_its_fold(task):
         mine = tokens.classes[fold_of == fold]
         guess = np.log(counts / counts.sum())
         assert log_loss(said[fold_of == fold], mine) <= -guess[mine].mean() + 1e-4
-
-
-def test_nobody_is_asked_about_an_episode_it_was_fitted_on():
-    """Rewards are a matter of chance, observations are never the same twice: all there is to learn is by heart."""
-    rng = np.random.default_rng(0)
-    seen = np.repeat(rng.normal(size=(120, 1, 8)), 4, 1)
-    data = episodes_of(seen, np.repeat(rng.random((120, 1)) < 0.5, 4, 1), space=spaces.Box(-9, 9, (8,), np.float64))
-    present, tokens, folds = fitted(data)
-    said = present.probabilities(tokens, folds, CPU)
-    error = Residual.of(said, tokens.classes).error
-    assert error.mean() > 0.45
-    assert log_loss(said, tokens.classes) > 0.66, "a coin has 0.69"
 
 
 def test_what_a_predictor_is_fitted_on_is_all_but_its_own_fold():

@@ -150,31 +150,6 @@ def test_cues_earn_and_filler_does_not(learned):
     assert BAD_CUE != GOOD_CUE  # a query looks for either: which cue it was, the value tells
 
 
-def test_the_share_of_a_cue_is_about_what_attention_gives_it(learned, cues):
-    data = cues(90, seed=8)
-    attributions = learned.attribute(data, rewards="positive")
-    cue, others = [], []
-    for r in range(len(attributions)):
-        marked = data[int(attributions.episode[r])].annotations["cue"][: len(attributions.row(r))]
-        cue.append(attributions.row(r)[marked].sum())
-        others.append(attributions.row(r)[~marked].max())
-    credit = learned.step_credit(data.observations, data.actions)
-    is_good = np.asarray(data.observations) == GOOD_CUE
-    assert credit[is_good].mean() == pytest.approx(np.mean(cue), abs=0.1)
-    assert credit[np.asarray(data.observations) == FILLER].mean() <= max(others) + 0.02
-
-
-def test_queries_are_those_of_the_seed(learned, cues):
-    data = cues(900, seed=2)  # more positive rewards than are kept
-    first, again = (source_queries(learned.model, SIGNS, data, CPU, 5) for _ in range(2))
-    assert first.vectors.shape == (256, 32) and first.biases.shape == (256,)
-    assert torch.equal(first.vectors, again.vectors) and torch.equal(first.biases, again.biases)
-    other = source_queries(learned.model, SIGNS, data, CPU, 6)
-    assert not torch.equal(first.biases, other.biases)
-    few = source_queries(learned.model, SIGNS, cues(30, seed=2), CPU, 5)
-    assert len(few.biases) == 10, "all there are"
-
-
 def negated(data):
     return Trajectories(**{**vars(data), "rewards": -np.asarray(data.rewards)})
 
@@ -214,16 +189,6 @@ def test_a_reward_at_the_first_step_looks_for_nothing(make_model):
     model = hopeful(make_model(spaces.Discrete(2), spaces.Discrete(2)), episodes(0))
     assert source_queries(model, SIGNS, episodes(0, 0, 0), CPU, 0) is None
     assert len(source_queries(model, SIGNS, episodes(0, 1, 0), CPU, 0).biases) == 1
-
-
-def test_rewards_that_are_not_predicted_do_not_count(learned, cues):
-    """Of +1 after either cue, only those after the good one are predicted."""
-    good = cues(40, seed=4, kinds=(1,))
-    mixed = Trajectories.concatenate([negated(cues(40, seed=4, kinds=(-1,))), good])
-    found = source_queries(learned.model, SIGNS, mixed, CPU, 0)
-    expected = source_queries(learned.model, SIGNS, good, CPU, 0)
-    assert len(found.biases) == len(expected.biases) == 40
-    torch.testing.assert_close(found.biases.sort().values, expected.biases.sort().values, rtol=0, atol=1e-4)
 
 
 def test_fitting_remembers_its_own_data_and_others_may_be_remembered(learned, cues, tmp_path):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,14 +57,6 @@ def test_a_clock_in_small_observations_is_noticed():
     assert not steps_rarely_repeat(data(np.repeat(clock, 300, axis=1), (300,))), "pictures are not compared"
 
 
-def test_a_table_found_in_parts_is_the_same(monkeypatch):
-    column = np.random.default_rng(0).integers(0, 20, 500)
-    whole = _distinct_rows([column])
-    monkeypatch.setattr(tokens_module, "_ROWS_AT_A_TIME", 7)
-    for one, other in zip(_distinct_rows([column]), whole, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize("with_table", [True, False])
 @given(data=trajectories(), seed=st.integers(0, 2**32 - 1))
 def test_a_batch_holds_the_original_steps(signs, with_table, data, seed):
@@ -100,12 +91,6 @@ def test_a_batch_holds_the_original_steps(signs, with_table, data, seed):
     np.testing.assert_array_equal(rows.first.numpy(), np.isin(steps, data.offsets[:-1]))
 
 
-def test_a_pair_at_the_first_step_is_another_token(cues, signs):
-    data = cues(40)
-    tokens = Tokens.of(data, signs)
-    np.testing.assert_array_equal(tokens.first[tokens.ids], np.isin(np.arange(data.steps), data.offsets[:-1]))
-
-
 def test_steps_have_names_where_there_is_a_table(cues, signs, monkeypatch):
     data = cues(40)
     tokens = Tokens.of(data, signs)
@@ -120,22 +105,6 @@ def test_steps_have_names_where_there_is_a_table(cues, signs, monkeypatch):
     assert Tokens.of(data, signs).by_name_alone() is None
 
 
-def of_lengths(lengths):
-    steps = np.zeros(sum(lengths))
-    return Tokens(steps, steps, steps > 0, None, np.cumsum([0, *lengths]), steps.astype(np.int16), steps)
-
-
-@given(st.integers(1, 400), st.integers(1, 5), st.integers(0, 2**32 - 1))
-def test_batches_hold_every_episode_given_as_often_as_it_is(count, size, seed):
-    rng = np.random.default_rng(seed)
-    tokens = of_lengths(rng.integers(1, 30, count))
-    episodes = rng.integers(0, count, max(1, count // 2))
-    batches = tokens.by_length(episodes, size, rng)
-    assert sorted(np.concatenate(batches).tolist()) == sorted(episodes.tolist())
-    assert len(batches) == -(-len(episodes) // size)
-    assert max(len(batch) for batch in batches) <= size
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int8, np.int64, np.float32, np.float64, np.bool_])
 def test_arrays_become_tensors_of_the_same_values(dtype):
     array = np.arange(12).reshape(3, 4)[:, ::2].astype(dtype)
@@ -143,12 +112,3 @@ def test_arrays_become_tensors_of_the_same_values(dtype):
     np.testing.assert_array_equal(as_tensor(array).numpy(), array)
     as_tensor(array)[0, 0] = 1
     assert not array[0, 0], "a copy: the data of the user stays as it is"
-
-
-def test_mapped_trajectories_make_the_same_batches(tmp_path, cues, signs):
-    data = cues(20)
-    mapped = Trajectories.load(data.save(tmp_path / "cues"))
-    episodes = np.array([3, 1, 19])
-    one, other = (Tokens.of(d, signs).batch(episodes) for d in (data, mapped))
-    parts = ((*batch.rows[:3], batch.index, batch.classes, batch.weights) for batch in (one, other))
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*parts, strict=True))

@@ -35,27 +35,6 @@ def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_the_same_seed_gives_the_same_weights_to_the_bit_and_another_does_not(make_trainer):
-    first, second, other = make_trainer(0), make_trainer(0), make_trainer(1)
-    losses = [trainer.train(6) for trainer in (first, second, other)]
-    assert same(first.state(), second.state())
-    assert losses[0] == losses[1] != losses[2]
-    assert not same(first.state(), other.state())
-
-
-@pytest.mark.parametrize("stop", [1, 3, 5])
-def test_training_goes_on_from_its_state_as_if_never_stopped(make_trainer, stop):
-    whole = make_trainer()
-    whole.train(7)
-    part = make_trainer()
-    part.train(stop)
-    resumed = make_trainer(initialisation=1)
-    resumed.restore(part.state(), **part.counters())
-    resumed.train(7 - stop)
-    assert resumed.step == whole.step
-    assert same(resumed.state(), whole.state())
-
-
 @pytest.fixture
 def make_graphed(make_trainer):
     """Trainers on the path of a GPU, the update itself in place of the graph."""
@@ -68,9 +47,26 @@ def make_graphed(make_trainer):
     return make
 
 
+@pytest.fixture
+def make_cuda_trainer(cues, make_model, signs):
+    data = cues(60)
+
+    def make(initialisation=0):
+        model = make_model(data.observation_space, data.action_space, initialisation, units=64)
+        options = TrainingOptions(steps=40, batch_size=16)
+        tokens, draw = Tokens.of(data, signs), np.linspace(1, 3, 48)
+        trainer = Trainer(model, tokens, np.arange(48), draw, options, 5, torch.device("cuda"))
+        assert trainer._graph is not None, "the path that is tested"
+        return trainer
+
+    return make
+
+
 @pytest.mark.parametrize("stop", [1, 5, 9])
-def test_graphed_training_goes_on_from_its_state_as_if_never_stopped(make_graphed, stop):
-    whole, part, fresh, used = (make_graphed(initialisation=n) for n in (0, 0, 1, 2))
+@pytest.mark.parametrize("kind", ["make_trainer", "make_graphed", pytest.param("make_cuda_trainer", marks=needs_cuda)])
+def test_training_goes_on_from_its_state_as_if_never_stopped(request, kind, stop):
+    make = request.getfixturevalue(kind)
+    whole, part, fresh, used = (make(initialisation=n) for n in (0, 0, 1, 2))
     whole.train(10)
     part.train(stop)
     used.train(3)  # its update is recorded already
@@ -106,58 +102,29 @@ def test_no_two_updates_have_the_same_seed():
     assert max(update_seed(2**64 - 1, step) for step in range(10)) < 2**63
 
 
-def test_looking_at_the_validation_data_changes_nothing(make_trainer):
-    looked, plain = make_trainer(), make_trainer()
-    for _ in range(3):
-        looked.train(2)
-        looked.evaluate(np.arange(24, 30))
-        plain.train(2)
-    assert same(looked.state(), plain.state())
-
-
-def test_the_learning_rate_warms_up_stays_and_falls_along_a_cosine(make_trainer):
-    trainer = make_trainer(steps=400, warmup=4, learning_rate=1.0)
-    assert [trainer.learning_rate(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
-    assert trainer.learning_rate(399) == 1.0, "constant until cool_down is called"
+def test_schedules_of_the_learning_rate_of_the_penalty_and_of_hidden_steps(make_trainer):
+    trainer = make_trainer(steps=400, warmup=4, learning_rate=1.0, attention_penalty=0.2)
+    assert [trainer.learning_rate(step) for step in (0, 1, 2, 3, 4, 399)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert [trainer.attention_penalty(step) for step in (0, 399)] == [0, 0]
+    assert [trainer.hiding(step) for step in (0, 399)] == [0.5, 0.5]
     trainer.step = 100
     trainer.cool_down()
     assert (trainer.cooling_from, trainer.last_step) == (100, 250), "so many updates at least"
-    assert trainer.learning_rate(100) == 1.0
-    assert trainer.learning_rate(175) == pytest.approx(0.5)
-    assert trainer.learning_rate(250) == pytest.approx(0.0)
-    late = make_trainer(steps=1000)
-    late.step = 400
-    late.cool_down()
-    assert late.last_step == 680, "a share of those before it"
-    late.step = 900
-    late.cool_down()
-    assert late.last_step == 1000, "and no more updates than planned"
-    short = make_trainer(steps=20, warmup=200, learning_rate=1.0)
-    assert short.learning_rate(2) == 1.0, "a short training warms up for a tenth of it at most"
-    warm = make_trainer(steps=104, warmup=4, learning_rate=1.0)
-    warm.train(2)
-    assert {group["lr"] for group in warm.optimiser.param_groups} == {0.5}, "the rate of the second update"
-
-
-def test_looking_back_is_free_until_training_cools_down(make_trainer):
-    trainer = make_trainer(steps=400, attention_penalty=0.2)
-    assert [trainer.attention_penalty(step) for step in (0, 100, 399)] == [0, 0, 0]
-    trainer.step = 100
-    trainer.cool_down()  # for 150 updates
-    assert trainer.attention_penalty(100) == 0
-    assert trainer.attention_penalty(125) == pytest.approx(0.1)
-    assert [trainer.attention_penalty(step) for step in (150, 249)] == pytest.approx([0.2, 0.2])
-
-
-def test_fewer_steps_are_hidden_once_half_is_learned(make_trainer):
-    trainer = make_trainer(steps=400)
-    assert [trainer.hiding(step) for step in (0, 399)] == [0.5, 0.5]
+    assert [trainer.learning_rate(step) for step in (100, 175, 250)] == pytest.approx([1.0, 0.5, 0.0])
+    assert [trainer.attention_penalty(step) for step in (100, 125, 150, 249)] == pytest.approx([0.0, 0.1, 0.2, 0.2])
+    assert [trainer.hiding(step) for step in (100, 175, 250)] == [0.5, 0.25, 0]
     trainer.half_learned_at = 100
     assert [trainer.hiding(step) for step in (100, 150, 200, 399)] == [0.5, 0.25, 0, 0]
-    never = make_trainer(steps=400)
-    never.step = 100
-    never.cool_down()  # for 150 updates
-    assert [never.hiding(step) for step in (100, 175, 250)] == [0.5, 0.25, 0]
+    for step, last in ((400, 680), (900, 1000)):  # a share of those before it, and no more updates than planned
+        late = make_trainer(steps=1000)
+        late.step = step
+        late.cool_down()
+        assert late.last_step == last
+    short = make_trainer(steps=20, warmup=200, learning_rate=1.0)
+    assert short.learning_rate(2) == 1.0, "a short training warms up for a tenth of it at most"
+    warm = make_trainer(steps=40, warmup=4, learning_rate=1.0)
+    warm.train(2)
+    assert {group["lr"] for group in warm.optimiser.param_groups} == {0.5}, "the rate of the second update"
 
 
 def test_episodes_are_drawn_in_proportion(make_trainer):
@@ -168,11 +135,6 @@ def test_episodes_are_drawn_in_proportion(make_trainer):
     expected = updates * 8 * draw / draw.sum()
     assert times.sum() == updates * 8
     assert np.abs(times - expected).max() <= updates / 32, "as evenly as chance allows, window by window"
-
-
-def test_episodes_of_no_weight_are_not_drawn(make_trainer):
-    trainer = make_trainer(draw=np.arange(24) < 3, batch_size=6)
-    assert set(np.concatenate([trainer._episodes_of(step) for step in range(64)])) == {0, 1, 2}
 
 
 def test_the_episodes_of_an_update_are_those_of_seed_and_number(make_trainer):
@@ -262,15 +224,6 @@ def make_picture_trainer(pictures, make_model, signs):
     return make
 
 
-def test_training_on_pictures_goes_on_from_its_state_as_if_never_stopped(make_picture_trainer):
-    whole, part, resumed = make_picture_trainer(), make_picture_trainer(), make_picture_trainer(initialisation=1)
-    whole.train(9)
-    part.train(3)
-    resumed.restore(part.state(), **part.counters())
-    resumed.train(6)
-    assert same(resumed.state(), whole.state())
-
-
 def test_rows_beside_the_model_make_the_same_batches(pictures, make_picture_trainer, monkeypatch, signs):
     monkeypatch.setattr(tokens, "_ROWS_AT_A_TIME", 7)
     cpu = torch.device("cpu")
@@ -310,34 +263,6 @@ def test_swapped_pasts_are_those_of_other_episodes(cues, make_model, signs, monk
     for other in others:
         np.testing.assert_allclose(own[starts], other[starts], atol=1e-6)  # a first step has no past
         assert (np.maximum.reduceat(np.abs(own - other), starts) > 1e-6).all()
-
-
-@pytest.fixture
-def make_cuda_trainer(cues, make_model, signs):
-    data = cues(60)
-
-    def make(initialisation=0):
-        model = make_model(data.observation_space, data.action_space, initialisation, units=64)
-        options = TrainingOptions(steps=40, batch_size=16)
-        tokens, draw = Tokens.of(data, signs), np.linspace(1, 3, 48)
-        trainer = Trainer(model, tokens, np.arange(48), draw, options, 5, torch.device("cuda"))
-        assert trainer._graph is not None, "the path that is tested"
-        return trainer
-
-    return make
-
-
-@needs_cuda
-@pytest.mark.parametrize("stop", [1, 5, 9])
-def test_cuda_training_goes_on_from_its_state_as_if_never_stopped(make_cuda_trainer, stop):
-    whole, part, fresh, used = (make_cuda_trainer(n) for n in (0, 0, 1, 2))
-    whole.train(10)
-    part.train(stop)
-    used.train(3)  # its graph is recorded already
-    for resumed in (fresh, used):
-        resumed.restore(part.state(), **part.counters())
-        resumed.train(10 - stop)
-        assert same(resumed.state(), whole.state())
 
 
 @needs_cuda

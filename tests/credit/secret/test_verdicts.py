@@ -41,16 +41,6 @@ def with_peaks(secret, data):
     return credit, np.array([cue[credit.row(r).argmax()] for r, cue in enumerate(cues)])
 
 
-def test_where_the_past_decides_there_is_credit_and_no_warning(cues):
-    secret, warned = fitted(cues(400))
-    assert (secret.report.verdict, warned) == ("credit", [])
-    assert secret.report.history_gain > 0.7
-    credit, at_cue = with_peaks(secret, cues(150, seed=1))
-    for sign in (-1, 1):
-        rows = credit.reward == sign
-        assert rows.sum() > 40 and at_cue[rows].mean() > 0.9 and (credit.evidence[rows] > 0.3).all()
-
-
 def with_efforts(episodes, *, prize):
     """Every action costs its square. With a prize, the last step pays it if the one action of a light was positive."""
     rng = np.random.default_rng(0)
@@ -139,10 +129,9 @@ def test_where_all_rewards_are_equal_nothing_is_trained(cues, monkeypatch, rewar
 
 
 @pytest.mark.parametrize("steps", [1, 20])
-@pytest.mark.parametrize("count", [100, 500])
-def test_few_updates_learn_nothing_and_say_so(cues, steps, count):
+def test_few_updates_learn_nothing_and_say_so(cues, steps):
     """However much data there is: that nothing was learned is no sign that there is nothing to learn."""
-    secret, warned = fitted(cues(count), steps=steps)
+    secret, warned = fitted(cues(500), steps=steps)
     assert (secret.report.verdict, warned) == ("not learned", [NotLearnedWarning])
 
 
@@ -182,6 +171,3 @@ def test_what_a_model_learns_about_the_present_is_no_gain_of_the_past(monkeypatc
         report = Secret(**OPTIONS).fit(data).report
     assert report.verdict != "credit" and report.gain.share < 0.1
     assert max(entry["gain"] for entry in report.curve) > 0.3, "it looked like a gain"
-
-
-# --- what verdicts rest on ---
