@@ -231,19 +231,15 @@ def test_rows_beside_the_model_make_the_same_batches(pictures, make_picture_trai
     beside = read.moved(cpu)
     episodes = np.array([3, 0, 7])
     here, there = (found.batch(episodes) for found in (read, beside))
-    real = torch.arange(here.index.shape[1]) < torch.from_numpy(read.lengths[episodes])[:, None]
     for mine, theirs in zip(here.rows[:3], there.rows[:3], strict=True):
-        assert torch.equal(mine[here.index[real]], theirs[there.index[real]])
-    assert torch.equal(here.classes, there.classes) and torch.equal(here.weights, there.weights)
+        assert torch.equal(mine, theirs)
+    assert all(torch.equal(getattr(here, name), getattr(there, name)) for name in ("index", "classes", "weights"))
     judged = [make_picture_trainer(found).evaluate(np.arange(24)) for found in (read, beside)]
-    np.testing.assert_allclose(*(e.log_probabilities for e in judged), rtol=1e-4, atol=1e-5)
-    assert np.array_equal(*(e.confusion.counts for e in judged))
+    np.testing.assert_array_equal(*(e.log_probabilities for e in judged))
     some = np.array([5, 0, 9])
     for mine, theirs in zip(read.rows(some)[:3], beside.rows(some)[:3], strict=True):
         assert torch.equal(mine, theirs)
-    other = beside.weighted(np.zeros(pictures.steps, np.float32))
-    assert not other.batch(episodes).weights.any(), "weights are brought anew"
-    losses = make_picture_trainer(beside).train(3), make_picture_trainer(read.moved(cpu)).train(3)
+    losses = make_picture_trainer(beside).train(3), make_picture_trainer(read).train(3)
     assert losses[0] == losses[1]
     assert read.to_device(cpu) is read
 

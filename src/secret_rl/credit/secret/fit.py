@@ -54,14 +54,10 @@ class Estimate(NamedTuple):
     """What a fit will take; one that learns fast takes less."""
 
     updates: int
-    most_updates: int
-    """Where it still learns after these, or starts again."""
-    batch_size: int
-    """Trajectories per update: fewer than asked for where long ones would not fit in memory."""
-    seconds: float
-    """Of ``updates``."""
-    memory: int
-    """Bytes of one update, beside the data."""
+    most_updates: int  # where it still learns after these, or starts again
+    batch_size: int  # trajectories per update: fewer than asked for where long ones would not fit in memory
+    seconds: float  # of ``updates``
+    memory: int  # bytes of one update, beside the data
 
     def __str__(self) -> str:
         longer = self.most_updates / self.updates

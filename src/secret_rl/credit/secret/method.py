@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -140,16 +140,14 @@ class Secret:
             weights = _checked_weights(weights, data.steps)
         kept = Checkpoint(None, {})
         if checkpoint is not None:
-            mark = {
-                "episodes": len(data),
-                "steps": data.steps,
-                "content": data.fingerprint,
+            about_data = {"episodes": len(data), "steps": data.steps, "content": data.fingerprint}
+            options = {
                 "model": asdict(self.model_options),
                 "training": asdict(self.training_options),
                 "seed": self.seed,
-                "weights": None if weights is None else crc32_of(weights),
             }
-            kept = Checkpoint(Path(checkpoint), mark)
+            own = None if weights is None else crc32_of(weights)
+            kept = Checkpoint(Path(checkpoint), {**about_data, **options, "weights": own})
         with closing(kept), progress_bar(progress, "updates") as tick, _tf32(self.device):
             self._take(self._fitting(data, _encoded_specs(data), kept, tick, weights=weights))
         self._checkpoint = kept
@@ -166,11 +164,8 @@ class Secret:
     def _take(self, fitting: Fitting) -> None:
         """Run a fit and keep its result."""
         model, memoryless, self.report = fitting.run()
-        self.model, self.memoryless, self.specs = (
-            model.to(self.device).eval(),
-            memoryless.to(self.device),
-            fitting.specs,
-        )
+        self.model, self.memoryless = model.to(self.device).eval(), memoryless.to(self.device)
+        self.specs = fitting.specs
 
     def adapted(
         self,
@@ -183,21 +178,17 @@ class Secret:
         progress: bool | None,
     ) -> "Secret":
         """A copy, trained further on target trajectories: see ``secret_rl.adapt``."""
-        model, before = self.fitted_for(data), self.training_options
-        options = replace(
-            before,
-            steps=steps,
-            batch_size=batch_size,
-            learning_rate=before.learning_rate if learning_rate is None else learning_rate,
-            warmup=steps // 10,
-            evaluate_every=max(1, steps // _ADAPT_VALIDATIONS),
-        )
-        adapted = Secret(
-            seed=self.seed if seed is None else seed,
-            device=str(self.device),
-            **asdict(self.model_options),
-            **asdict(options),
-        )
+        model = self.fitted_for(data)
+        options = {
+            **self.settings,
+            "steps": steps,
+            "batch_size": batch_size,
+            "learning_rate": self.training_options.learning_rate if learning_rate is None else learning_rate,
+            "warmup": steps // 10,
+            "evaluate_every": max(1, steps // _ADAPT_VALIDATIONS),
+            "seed": self.seed if seed is None else seed,
+        }
+        adapted = Secret(device=str(self.device), **options)
         start = {"initial": model.state_dict(), "classes": self.reward_classes}
         with progress_bar(progress, "updates") as tick:
             adapted._take(adapted._fitting(data, _fitted(self.specs), Checkpoint(None, {}), tick, **start))
@@ -222,9 +213,8 @@ class Secret:
         """
         if self.model_options.transitions and next_observations is None:
             raise ValueError("the model reads transitions: give next_observations, too")
-        return step_credit(
-            _fitted(self.model), self._queries(), observations, actions, next_observations, self.device
-        )  # fmt: skip
+        model, queries = _fitted(self.model), self._queries()
+        return step_credit(model, queries, observations, actions, next_observations, self.device)
 
     def check_spaces(self, observation_space: Any, action_space: Any) -> None:
         """An error where steps of these spaces cannot be scored: it was fitted on others, or lacks reward queries."""
@@ -233,12 +223,12 @@ class Secret:
 
     def _queries(self) -> Queries:
         """What rewards of the source attend to."""
-        if _fitted(self.model) and self.queries is None:
+        _fitted(self.model)
+        if self.queries is None:
             raise NotFittedError(
                 "the model has predicted no positive reward correctly, so what rewards attend to is not known: call "
                 "store_reward_queries(trajectories) with some that hold positive rewards"
             )
-        assert self.queries is not None
         return self.queries
 
     def attribute(

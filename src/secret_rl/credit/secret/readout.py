@@ -55,18 +55,21 @@ def attribute(
     wanted = of_kind(np.asarray(data.rewards), rewards)
     model.eval()
     tokens = Tokens.of(data, classes)
-    table = _encode_table(model, tokens, device)
+    table = None  # of all distinct tokens, encoded once
+    if tokens.ids is not None:
+        parts = [slice(first, first + _STEPS_AT_A_TIME) for first in range(0, len(tokens.first), _STEPS_AT_A_TIME)]
+        table = torch.cat([_encoded(model, tokens.table(device, part)) for part in parts])
     wanted[tokens.offsets[:-1]] = False  # a first step has no past
     if not decided:
         present = classes.right(memoryless.probabilities(tokens, np.full(len(tokens), -1), device))
         wanted &= present[np.arange(len(present)), tokens.classes] < _DECIDED
     steps = np.flatnonzero(wanted)
     episodes = np.searchsorted(tokens.offsets, steps, side="right") - 1
-    parts: list[tuple[Any, ...]] = [tuple(np.zeros(0, dtype) for dtype in [np.int64] * 4 + [np.float32] * 2)]
+    found: list[tuple[Any, ...]] = [tuple(np.zeros(0, dtype) for dtype in [np.int64] * 4 + [np.float32] * 2)]
     for part in _blocks(episodes, tokens.lengths):
-        parts.append(_rows(model, tokens, table, steps[part], episodes[part], tolerance, readout, device))
+        found.append(_rows(model, tokens, table, steps[part], episodes[part], tolerance, readout, device))
         tick("", int(part[-1]) + 1, len(steps))
-    episode, step, predicted_at, sizes, evidence, weights = map(np.concatenate, zip(*parts, strict=True))
+    episode, step, predicted_at, sizes, evidence, weights = map(np.concatenate, zip(*found, strict=True))
     return Attributions(
         episode=episode,
         step=step,
@@ -91,14 +94,6 @@ def _blocks(episodes: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[NDA
             first, longest = i, int(lengths[episode])
     blocks = np.split(np.arange(len(episodes)), np.searchsorted(episodes, cuts))
     return blocks if len(episodes) else []
-
-
-def _encode_table(model: RewardPredictor, tokens: Tokens, device: torch.device) -> Tensor | None:
-    """All distinct tokens encoded once, if there is a table."""
-    if tokens.ids is None:
-        return None
-    parts = [slice(first, first + _STEPS_AT_A_TIME) for first in range(0, len(tokens.first), _STEPS_AT_A_TIME)]
-    return torch.cat([_encoded(model, tokens.table(device, part)) for part in parts])
 
 
 def _encoded(model: RewardPredictor, rows: Rows) -> Tensor:

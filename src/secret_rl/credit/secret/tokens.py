@@ -1,7 +1,6 @@
 """Steps as the model reads them: distinct (observation, action) pairs once, and which of them each step is."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -121,10 +120,10 @@ class Tokens:
         wanted = sum(array.nbytes for nest in (self.observations, self.actions) for array in arrays_of(nest))
         return self if wanted > _SHARE_OF_FREE * torch.cuda.mem_get_info(device)[0] else self.moved(device)
 
-    def moved(self, device: torch.device) -> "DeviceTokens":
+    def moved(self, device: torch.device) -> "Tokens":
         """With its rows in the memory of a device, whether or not they fit well."""
         seen, done = (map_arrays(lambda a: _moved(a, device), nest) for nest in (self.observations, self.actions))
-        return DeviceTokens(**{**vars(self), "observations": seen, "actions": done})
+        return replace(self, observations=seen, actions=done)
 
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """The episodes with these numbers."""
@@ -150,6 +149,8 @@ class Tokens:
         """The rows as they are kept, or some of them."""
 
         def chosen(array: Any) -> Tensor:
+            if isinstance(array, Tensor):  # in the memory of a device
+                return array[part if isinstance(part, slice) else torch.from_numpy(part).to(array.device)].to(device)
             return as_tensor(np.asarray(array[part])).to(device)
 
         seen, done = map_arrays(chosen, self.observations), map_arrays(chosen, self.actions)
@@ -160,38 +161,6 @@ class Tokens:
         ordered = episodes[np.argsort(self.lengths[episodes], kind="stable")]
         batches = [ordered[i : i + size] for i in range(0, len(ordered), size)]
         return [batches[i] for i in rng.permutation(len(batches))]
-
-
-@dataclass(frozen=True)
-class DeviceTokens(Tokens):
-    """Rows in the memory of the model's device: only the numbers of the episodes of a batch have to be copied."""
-
-    @cached_property
-    def _facts(self) -> tuple[Tensor, ...]:
-        """Starts and lengths of episodes, classes and weights of steps, marks of first rows and their names."""
-        arrays = self.offsets[:-1], self.lengths, self.classes, self.weights, self.first.astype(np.float32)
-        names = [] if self.names is None else [self.names]
-        device = arrays_of(self.actions)[0].device
-        return tuple(torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in (*arrays, *names))
-
-    def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:  # noqa: ARG002
-        """The episodes with these numbers. Padding is encoded, too, so that no count has to be waited for."""
-        starts, all_lengths, classes, weights, *_ = self._facts
-        chosen = torch.from_numpy(np.ascontiguousarray(episodes)).to(starts.device)
-        lengths = all_lengths[chosen]
-        times = torch.arange(int(self.lengths[episodes].max()), device=starts.device)
-        rows = starts[chosen][:, None] + torch.minimum(times, lengths[:, None] - 1)
-        index = torch.arange(rows.numel(), device=starts.device).view(rows.shape)
-        weights = weights[rows] * (times < lengths[:, None])
-        return Batch(self._taken(rows.flatten()), index, classes[rows].long(), weights)
-
-    def table(self, device: torch.device | str, part: NDArray[Any] | slice = slice(None)) -> Rows:  # noqa: ARG002
-        """The rows as they are kept, or some of them."""
-        return self._taken(torch.from_numpy(np.arange(len(self.first))[part]).to(self._facts[0].device))
-
-    def _taken(self, used: Tensor) -> Rows:
-        nests = self.observations, self.actions, *self._facts[4:]
-        return Rows(*(map_arrays(lambda array: array.index_select(0, used), nest) for nest in nests))
 
 
 def _moved(array: NDArray[Any], device: torch.device) -> Tensor:
