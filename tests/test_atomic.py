@@ -10,15 +10,12 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from secret_rl import atomic
 from secret_rl.atomic import (
@@ -33,11 +30,10 @@ from secret_rl.atomic import (
     replace_text,
     replacing,
     sweep,
-    sweep_folder,
 )  # fmt: skip
 
 TRACED = {atomic.__file__, contextlib.__file__, pathlib.__file__}
-AWKWARD = ["a[b]*?.json", "x.(y)+$^", "ümläut", ".hidden", "-rf", "%s", "a\\d", "new\nline", "x.writing-1-1"]
+AWKWARD = ["a[b]*?.json", "x.(y)+$^", "ümläut", ".hidden", "-rf", "%s", "a\\d", "new\nline", "x.writing-0123abcd"]
 
 
 def names(folder):
@@ -69,13 +65,6 @@ def whole(path):
 
 def content(path, folder):
     return whole(find_folder(path)) if folder else path.read_text()
-
-
-def dead_process():
-    """A number that no process has any more."""
-    child = subprocess.Popen(["true"])
-    child.wait()
-    return child.pid
 
 
 @contextlib.contextmanager
@@ -275,109 +264,42 @@ def test_a_folder_that_was_made_elsewhere_is_put_in_place(tmp_path):
     assert whole(path) == "two" and names(tmp_path) == ["a"]
 
 
+def leave(path, text):
+    """What a killed process leaves: a file or folder that nobody holds."""
+    fill(path, text) if path.name.split(".")[-1].startswith(("saving", "replaced")) else path.write_text(text)
+
+
 @pytest.mark.parametrize("name", ["a.json", *AWKWARD])
-@pytest.mark.parametrize("kind", ["writing", "saving", "replaced"])
-def test_what_the_dead_left_is_removed(tmp_path, name, kind):
-    path, dead = tmp_path / name, dead_process()
+def test_what_the_dead_left_is_removed_and_nothing_else(tmp_path, name):
+    path = tmp_path / name
     path.write_text("old")
-    for owner in (f"{dead}-0", f"{10**30}-0", f"{os.getpid()}-{10**9}"):  # dead, impossible, and an earlier one
-        (tmp_path / f".{name}.{kind}-{owner}").write_text("half")
-    fill(tmp_path / f".{name}.{kind}-{dead}-7", "half")
-    write(path)
-    assert names(tmp_path) == [name] and path.read_text() == "new"
-
-
-@given(st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20))
-def test_names_of_others_are_left_alone(tmp_path_factory, name):
-    """Whatever characters they hold: neither a pattern nor the start of a name is enough."""
-    folder, dead = tmp_path_factory.mktemp("names"), 10**15
-    if name in (".", ".."):
-        name += "x"
-    others = {
-        f".{name}x.writing-{dead}-0", f".x{name}.writing-{dead}-0", f"{name}.writing-{dead}-0", f".{name}.writing-",
-        f".{name}.writing-{dead}-0.txt", f".{name}.reading-{dead}-0", f".{name}.x.writing-{dead}-0",
-        f".{name}.writing-{dead}-0.writing-{dead}-1", "." * (1 + len(name)) + f".writing-{dead}-0",
-    }  # fmt: skip
-    others -= {f".{name}.writing-{dead}-0", name}
+    others = [
+        f"x{name}.writing-0123abcd",
+        f".{name}.writing-",
+        f".{name}.writing-0123abcd.txt",
+        f".{name}.reading-0123abcd",
+    ]
     for other in others:
-        (folder / other).write_text("not yours")
-    (folder / f".{name}.writing-{dead}-3").write_text("yours")
-    write(folder / name)
-    assert names(folder) == sorted({*others, name})
+        (tmp_path / other).write_text("not yours")
+    for purpose in ("writing", "saving", "replaced"):
+        leave(tmp_path / f".{name}.{purpose}-0123abcd", "half")
+        leave(tmp_path / f".other.{purpose}-0123abcd", "half")
+    write(path)
+    assert names(tmp_path) == sorted([name, "other", *others]) and path.read_text() == "new"
+    assert whole(tmp_path / "other") == "half", "what was being replaced is back"
 
 
-def test_a_folder_is_swept_of_what_the_dead_left(tmp_path):
-    dead = dead_process()
-    for name in (f".a.writing-{dead}-0", f".b[c].saving-{dead}-1", "a", ".b", f".a.writing-{os.getppid()}-0"):
-        (tmp_path / name).write_text("x")
-    sweep_folder(tmp_path)
-    assert names(tmp_path) == sorted(["a", ".b", f".a.writing-{os.getppid()}-0"])
-
-
-def test_a_temporary_is_safe_while_its_process_lives(tmp_path):
-    with subprocess.Popen(["sleep", "60"]) as sleeper:
-        theirs, folder = tmp_path / f".a.writing-{sleeper.pid}-0", tmp_path / f".a.saving-{sleeper.pid}-1"
-        theirs.write_text("half")
-        folder.mkdir()
-        write(tmp_path / "a")
-        assert names(tmp_path) == sorted([theirs.name, folder.name, "a"]) and theirs.read_text() == "half"
-        sleeper.kill()
-        wait_for(lambda: Path(f"/proc/{sleeper.pid}/stat").read_text().split()[2] == "Z")
-        write(tmp_path / "a")  # it has ended, though its parent has not asked for its status yet
-        assert names(tmp_path) == ["a"]
-
-
-@contextlib.contextmanager
-def held(path):
-    """A file that another process holds locked."""
-    code = "import fcntl, sys, time; fcntl.flock(f := open(sys.argv[1], 'r+'), 2); print(flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "\n"
-        try:
-            yield
-        finally:
-            holder.kill()
-
-
-def test_a_temporary_is_safe_while_it_is_locked(tmp_path, monkeypatch):
-    """Its process may live on another machine, where numbers of processes are others, or the same as here."""
-    monkeypatch.setattr(atomic, "_numbers", itertools.count())
-    dead = dead_process()
-    files = [tmp_path / f".a.writing-{dead}-0", tmp_path / f".a.writing-{os.getpid()}-0"]
-    for file in files:
-        file.write_text("half")
-    folder = tmp_path / f".a.saving-{dead}-1"
-    folder.mkdir()
-    (folder / ".lock").touch()
-    with held(files[0]), held(files[1]), held(folder / ".lock"):
-        write(tmp_path / "a")
-        assert names(tmp_path) == sorted([*(file.name for file in files), folder.name, "a"])
-        assert [file.read_text() for file in files] == ["half"] * 2 and names(folder) == [".lock"]
-    write(tmp_path / "a")
-    assert names(tmp_path) == ["a"]
-
-
-def test_a_temporary_is_safe_from_other_threads_and_child_processes(tmp_path):
-    path = tmp_path / "a"
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slowly():
-        with replacing(path) as temporary:
-            temporary.write_text("slow")
-            begun.set()
-            assert go_on.wait(20)
-
-    with ThreadPoolExecutor() as pool:
-        slow = pool.submit(slowly)
-        assert begun.wait(20)
-        write(path, "one")
-        assert path.read_text() == "one" and len(names(tmp_path)) == 2
-        with child_process(lambda: write(path, "child")) as child:
-            os.waitpid(child, 0)
-        assert path.read_text() == "child" and len(names(tmp_path)) == 2
-        go_on.set()
-        slow.result()
-    assert path.read_text() == "slow" and names(tmp_path) == ["a"]
+def test_a_temporary_is_safe_from_other_threads_and_processes(tmp_path):
+    with replacing(tmp_path / "file") as file, new_folder(tmp_path / "folder") as folder:
+        file.write_text("slow")
+        fill(folder, "slow")
+        before = names(tmp_path)
+        sweep(tmp_path)
+        with child_process(lambda: (sweep(tmp_path), write(tmp_path / "file", "child"), os._exit(7))) as child:
+            assert exit_codes(child) == [7]
+        assert names(tmp_path) == sorted([*before, "file"]) and (tmp_path / "file").read_text() == "child"
+    assert (tmp_path / "file").read_text() == whole(tmp_path / "folder") == "slow"
+    assert names(tmp_path) == ["file", "folder"]
 
 
 def in_threads(work, texts):
@@ -405,14 +327,9 @@ def test_many_write_one_file(tmp_path, in_parallel, count):
     assert path.read_text() in texts and names(tmp_path) == ["a"]
 
 
-def test_a_folder_that_is_being_replaced_is_found_beside_its_path(tmp_path):
+def test_a_folder_that_was_being_replaced_is_found(tmp_path):
     path = tmp_path / "a"
-    with subprocess.Popen(["sleep", "60"]) as sleeper:
-        beside = tmp_path / f".a.replaced-{sleeper.pid}-0"
-        fill(beside, "old")
-        sweep(path)
-        assert find_folder(path) == beside and not path.exists(), "whoever replaces it is not done yet"
-        sleeper.kill()
+    fill(tmp_path / ".a.replaced-0123abcd", "old")
     assert find_folder(path) == path and whole(path) == "old" and names(tmp_path) == ["a"]
     for missing in (tmp_path / "never was", tmp_path / "no" / "where"):
         assert find_folder(missing) == missing
@@ -420,18 +337,18 @@ def test_a_folder_that_is_being_replaced_is_found_beside_its_path(tmp_path):
 
 def test_a_lock_has_one_holder(tmp_path):
     path = tmp_path / "folder" / "lock"
-    lock = Lock(path)
+    lock = Lock(path, path.parent)
     for _ in range(2):
         with pytest.raises(InUseError, match=r"folder is being written by another process \(lock is locked\): wait"):
-            Lock(path)
+            Lock(path, path.parent)
     lock.release()
     assert not path.exists()
-    with Lock(path):
+    with Lock(path, path.parent):
         lock.release()
         assert path.exists(), "released twice, it takes nothing from the next holder"
         with pytest.raises(InUseError):
-            Lock(path)
-    with pytest.raises(KeyboardInterrupt), Lock(path):
+            Lock(path, path.parent)
+    with pytest.raises(KeyboardInterrupt), Lock(path, path.parent):
         raise KeyboardInterrupt
     assert names(tmp_path) == [], "a folder that was made for it goes with it"
 
@@ -452,18 +369,18 @@ def test_a_lock_ends_with_the_process_that_holds_it(tmp_path):
     path = tmp_path / "lock"
 
     def hold():
-        Lock(path)
+        Lock(path, path.parent)
         (tmp_path / "held").touch()
         time.sleep(60)
 
     with child_process(hold) as child:
         wait_for((tmp_path / "held").exists)
         with pytest.raises(InUseError):
-            Lock(path)
+            Lock(path, path.parent)
         kill(child)
         assert path.exists(), "what the dead held is still there"
-        with Lock(path), pytest.raises(InUseError):
-            Lock(path)
+        with Lock(path, path.parent), pytest.raises(InUseError):
+            Lock(path, path.parent)
     assert names(tmp_path) == ["held"]
 
 
@@ -473,7 +390,7 @@ def test_many_hold_a_lock_one_at_a_time(tmp_path, in_parallel):
 
     def often(_):
         for _ in range(200):
-            with contextlib.suppress(InUseError), Lock(tmp_path / "lock"):
+            with contextlib.suppress(InUseError), Lock(tmp_path / "lock", tmp_path):
                 try:
                     os.close(os.open(tmp_path / "holder", os.O_CREAT | os.O_EXCL))
                 except FileExistsError as two:
@@ -489,7 +406,7 @@ def test_where_there_are_no_locks_nothing_is_locked(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "no locks available")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with Lock(tmp_path / "lock"), Lock(tmp_path / "lock"):
+    with Lock(tmp_path / "lock", tmp_path), Lock(tmp_path / "lock", tmp_path):
         write(tmp_path / "a")
     make(tmp_path / "b", "text")
     assert names(tmp_path) == ["a", "b"] and whole(tmp_path / "b") == "text"
@@ -535,7 +452,7 @@ def test_paths_that_cannot_be_written_are_named(tmp_path):
 
 def test_a_read_only_disk_is_named_and_folders_beside_their_path_are_found_on_it(tmp_path):
     with disk_of_its_own(tmp_path / "disk") as disk:
-        beside = disk / f".old.replaced-{dead_process()}-0"
+        beside = disk / ".old.replaced-0123abcd"
         fill(beside, "old")
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         for path in (disk / "a", disk / "a" / "b"):

@@ -1,30 +1,28 @@
 """Files and folders that appear whole or not at all, whoever is killed, and locks on what is being written.
 
-Everything is written under another name first and renamed when it is complete. The temporary names are
-``.NAME.writing-PID-N`` for files, ``.NAME.saving-PID-N`` for folders, and ``.NAME.replaced-PID-N`` for a folder that
-is being replaced. What killed processes left is removed by the next one that writes there, never while its owner
-lives.
+Everything is written under another name first and renamed when it is complete: ``.NAME.writing-XXXXXXXX`` for files,
+``.NAME.saving-XXXXXXXX`` for folders, and ``.NAME.replaced-XXXXXXXX`` for a folder that is being replaced. Whoever
+writes holds a lock on the temporary, which ends with the process: the next one that writes to the same folder removes
+what nobody holds.
 """
 
 import errno
-import itertools
 import os
 import re
+import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 try:
     import fcntl
-except ModuleNotFoundError:  # Windows: process numbers alone show who is alive, and nothing is locked
+except ModuleNotFoundError:  # Windows: nothing is locked, and what killed processes left stays
     fcntl = None  # type: ignore[assignment]
 
 _LOCK = ".lock"
-_NAME = re.compile(r"\.(.+)\.(writing|saving|replaced)-(\d+)(?:-\d+)?", re.DOTALL)  # name, purpose, process
-_numbers = itertools.count()
-_own: set[Path] = set()  # temporaries of this process that are in use
+_TEMPORARY = re.compile(r"\.(.+)\.(writing|saving|replaced)-[0-9a-f]{8}", re.DOTALL)  # name, purpose
 
 
 class InUseError(OSError):
@@ -35,21 +33,11 @@ class InUseError(OSError):
 def replacing(path: str | Path) -> Iterator[Path]:
     """A path to write to; it takes the place of ``path`` when the block ends well and is removed when it does not."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path)
-    with _temporary(path, "writing") as temporary:
-        lock = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
-        try:
-            _flock(lock)
-            yield temporary
-            _sync(temporary)
-            temporary.replace(path)
-            _sync(path.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(lock)
+    with _temporary(path, "writing", Path.touch) as temporary:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
 
 
 def replace_text(path: str | Path, text: str) -> None:
@@ -61,110 +49,94 @@ def replace_text(path: str | Path, text: str) -> None:
 @contextmanager
 def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to fill; it becomes ``path`` when the block ends well and is removed when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path)
-    with _temporary(path, "saving") as folder:
-        try:
-            folder.mkdir()
-            with Lock(folder / _LOCK):
-                yield folder
-            put_folder(folder, path, overwrite=overwrite)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+    with _temporary(path, "saving", Path.mkdir) as folder:
+        yield folder
+        put_folder(folder, path, overwrite=overwrite)
 
 
 def put_folder(new: Path, path: Path, *, overwrite: bool) -> None:
     """Give a complete folder its name. After a kill at any point, ``find_folder`` has the old one or the new one."""
-    while True:
-        with _temporary(path, "replaced") as old, _temporary(path, "saving") as rubbish:
-            if path.is_file():
-                raise FileExistsError(f"{path} is a file, expected a folder: choose another name")
-            if overwrite:
-                with suppress(FileNotFoundError):
-                    path.rename(old)
-            try:
-                new.rename(path)
-                _sync(path.parent)
-            except OSError as failed:
-                taken = failed.errno in (errno.ENOTEMPTY, errno.EEXIST)
-                if taken and not overwrite:
-                    raise FileExistsError(f"{path} exists: choose another name, or pass overwrite=True") from None
-                if not taken:
-                    if old.exists():
-                        old.rename(path)
-                    raise
-            if old.exists():
-                old.rename(rubbish)  # from here on nobody takes it for the folder
-                shutil.rmtree(rubbish, ignore_errors=True)
-            if not new.exists():
-                return
+    while new.exists():
+        if path.is_file():
+            raise FileExistsError(f"{path} is a file, expected a folder: choose another name")
+        old = _beside(path, "replaced")
+        if overwrite:
+            with suppress(FileNotFoundError):
+                path.rename(old)
+        try:
+            new.rename(path)
+            _sync(path.parent)
+        except OSError as failed:
+            with suppress(OSError):
+                old.rename(path)
+            if failed.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if not overwrite:
+                raise FileExistsError(f"{path} exists: choose another name, or pass overwrite=True") from None
             # Another process has put one there meanwhile: replace that one, too.
+        _remove_replaced(old, path)
 
 
 def find_folder(path: Path) -> Path:
-    """Where a folder is: at its path, or beside it if whoever was replacing it is killed or not done yet."""
+    """Where a folder is: at its path, or beside it if whoever was replacing it was killed or is not done yet."""
     if path.exists():
         return path
-    for old in _temporaries(path, "replaced"):
-        with suppress(OSError):  # it may be put in place by another process, or the disk be read-only
-            if _abandoned(old):
+    for old, name, purpose in _temporaries(path.parent):
+        if name == path.name and purpose == "replaced":
+            with suppress(OSError):  # another process has put one in place, or the disk is read-only
                 old.rename(path)
-                break
-        if old.exists() and not path.exists():
-            return old
+            if old.exists() and not path.exists():
+                return old
     return path
 
 
-def sweep(path: Path) -> None:
-    """Remove what killed processes left behind when they wrote to ``path``."""
-    find_folder(path)
-    for left in _temporaries(path, "writing", "saving", "replaced"):
-        if _abandoned(left):
-            with suppress(OSError):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-
-
-def sweep_folder(folder: Path) -> None:
-    """Remove what killed processes left behind when they wrote to files of a folder."""
-    for name in {found[1] for path in folder.iterdir() if (found := _NAME.fullmatch(path.name))}:
-        sweep(folder / name)
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left in a folder; what they were replacing goes back to its place."""
+    for left, name, purpose in _temporaries(folder):
+        if purpose == "replaced":
+            _remove_replaced(left, find_folder(folder / name))
+            continue
+        with suppress(OSError):
+            lock = _lock(left)
+            try:
+                if lock >= 0:
+                    _remove(left)
+            finally:
+                _unlock(lock)
 
 
 class Lock:
     """Holds a file locked against other processes until ``release``, which removes it.
 
     The lock is advisory, and ends with the process that holds it. Where a file system has no locks, nothing is locked.
-    ``of`` is what it stands for, by default the folder it lies in.
+    ``of`` is what it stands for.
     """
 
-    def __init__(self, path: Path, of: Path | None = None) -> None:
-        self._path, self._file = path, -1
+    def __init__(self, path: Path, of: Path) -> None:
+        self._path, self._file = path, None
         self._made_folder = not path.parent.exists()
-        while self._file < 0:
+        while self._file is None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                file = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+                path.touch()
             except OSError as refused:
                 raise _unwritable(path.parent, refused) from refused
-            locked = _flock(file)
-            with suppress(FileNotFoundError):
-                if locked and os.path.samestat(os.fstat(file), path.stat()):
-                    self._file = file
-                    return
-            os.close(file)  # held by another process, or removed meanwhile by the one that held it
-            if not locked:
+            try:
+                self._file = _lock(path)
+            except FileNotFoundError:  # removed meanwhile by the one that held it
+                continue
+            except InUseError as held:
                 raise InUseError(
-                    f"{of or path.parent} is being written by another process ({path.name} is locked): wait for it to "
-                    "end, or choose another path"
-                )
+                    f"{of} is being written by another process ({path.name} is locked): wait for it to end, or choose "
+                    "another path"
+                ) from held
 
     def release(self) -> None:
         """Let others write; more than once does no harm."""
-        if self._file >= 0:
+        if self._file is not None:
             self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            self._file = -1
+            _unlock(self._file)
+            self._file = None
             if self._made_folder:
                 with suppress(OSError):
                     self._path.parent.rmdir()  # unless something was put there
@@ -178,17 +150,12 @@ class Lock:
 
 def folder_lock(folder: Path) -> Lock:
     """A lock on a folder that files are added to."""
-    return Lock(folder / _LOCK)
-
-
-def is_locked_or_left(folder: Path) -> bool:
-    """Whether a process is adding files to a folder, or was killed as it did."""
-    return (folder / _LOCK).exists()
+    return Lock(folder / _LOCK, folder)
 
 
 def path_lock(path: Path) -> Lock:
     """A lock on what will be at ``path``."""
-    return Lock(path.with_name(f".{path.name}{_LOCK}"), of=path)
+    return Lock(path.with_name(f".{path.name}{_LOCK}"), path)
 
 
 def check_writable(path: Path) -> None:
@@ -210,78 +177,88 @@ def _unwritable(path: Path, refused: OSError) -> OSError:
 
 
 @contextmanager
-def _temporary(path: Path, purpose: str) -> Iterator[Path]:
-    """A name beside ``path`` that nobody else uses."""
-    names = (f".{path.name}.{purpose}-{os.getpid()}-{number}" for number in _numbers)
-    # A process of another machine or container may have the same number.
-    temporary = next(found for found in map(path.with_name, names) if not found.exists())
-    _own.add(temporary.absolute())
+def _temporary(path: Path, purpose: str, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A locked file or folder beside ``path``, removed at the end unless it was renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
+    temporary, lock = path, -1
     try:
-        yield temporary
+        try:
+            while temporary == path:
+                temporary = _beside(path, purpose)
+                make(temporary)
+                try:
+                    lock = _lock(temporary)
+                except (InUseError, FileNotFoundError):  # another process took it for one that was left
+                    temporary = path
+            yield temporary
+        finally:
+            if temporary != path:
+                _remove(temporary)
     finally:
-        _own.discard(temporary.absolute())
+        _unlock(lock)
 
 
-def _temporaries(path: Path, *purposes: str) -> list[Path]:
-    """What is or was being written for ``path``."""
+def _beside(path: Path, purpose: str) -> Path:
+    return path.with_name(f".{path.name}.{purpose}-{secrets.token_hex(4)}")
+
+
+def _temporaries(folder: Path) -> list[tuple[Path, str, str]]:
+    """What is being written in a folder, or was left there: path, name of what it is for, purpose."""
     try:
-        names = [found.name for found in path.parent.iterdir()]
+        return [(path, m[1], m[2]) for path in folder.iterdir() if (m := _TEMPORARY.fullmatch(path.name))]
     except OSError:
         return []
-    found = [(name, _NAME.fullmatch(name)) for name in names if name.startswith(f".{path.name}.")]
-    return [path.with_name(name) for name, parts in found if parts and parts[1] == path.name and parts[2] in purposes]
 
 
-def _abandoned(temporary: Path) -> bool:
-    """Whether the process that made a temporary is gone."""
-    parts = _NAME.fullmatch(temporary.name)
-    assert parts is not None
-    owner = int(parts[3])
-    if temporary.absolute() in _own if owner == os.getpid() else _alive(owner):
-        return False
-    # A process of another machine or container may have any number: its lock shows that it is alive.
-    lock = temporary / _LOCK if temporary.is_dir() else temporary
+def _remove_replaced(old: Path, path: Path) -> None:
+    """Remove a folder that was replaced, once another one is at its path."""
+    rubbish = _beside(path, "saving")
+    with suppress(OSError):
+        if old != path and path.exists():
+            old.rename(rubbish)  # from here on nobody takes it for the folder
+            shutil.rmtree(rubbish)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _lock(path: Path) -> int:
+    """An open file or folder that others cannot lock, -1 where there are no locks; InUseError if another has it."""
+    if fcntl is None:
+        return -1
+    file = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
-        file = os.open(lock, os.O_RDWR)
-    except OSError:
-        return True
-    try:
-        return _flock(file)
-    finally:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(file), path.stat()):
+            raise FileNotFoundError(path)
+        return file
+    except BaseException as failed:
         os.close(file)
+        if isinstance(failed, BlockingIOError):
+            raise InUseError(f"{path} is locked") from failed
+        if isinstance(failed, FileNotFoundError) or not isinstance(failed, OSError):
+            raise
+        return -1
 
 
-def _alive(process: int) -> bool:
-    if fcntl is None:  # there, asking would end it
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    try:
-        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-        return state.rpartition(")")[2].split()[0] != "Z"  # ended, and not yet collected by its parent
-    except (OSError, IndexError):
-        return True
-
-
-def _flock(file: int) -> bool:
-    """Lock an open file; False if another process holds it, True where there are no locks."""
-    try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as refused:
-        return not isinstance(refused, BlockingIOError)
-    return True
+def _unlock(file: int) -> None:
+    if file >= 0:
+        os.close(file)
 
 
 def _sync(path: Path) -> None:
     """Make a file, or the names in a folder, survive a power cut."""
-    with suppress(OSError) if path.is_dir() else nullcontext():  # not every system can do so with folders
+    try:
         file = os.open(path, os.O_RDONLY)
         try:
             os.fsync(file)
         finally:
             os.close(file)
+    except OSError:
+        if not path.is_dir():  # not every system can do so with folders
+            raise

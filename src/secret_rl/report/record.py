@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.atomic import Lock, folder_lock, sweep_folder
+from secret_rl.atomic import Lock, folder_lock, sweep
 from secret_rl.files import VERSION, FileFormat, plain
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class RunFolder:
         self._record |= {"finished": True, "date": _now(), **plain(results)}
         self._write()
         rmtree(self.folder / _PARTS, ignore_errors=True)
-        sweep_folder(self.folder)
+        sweep(self.folder)
         self.close()
         return self._record
 

@@ -48,7 +48,7 @@ class TrainingFile:
     def read(self) -> "TrainingFile":
         """Read what is there, if anything; an error if that is another training."""
         if self._path.is_file():
-            about, arrays = _FORMAT.read_arrays(self._path, finite=False)
+            about, arrays = _FORMAT.read_arrays(self._path)
             with _FORMAT.reading(self._path):
                 check_same(self._path.parent, "a training", about["settings"], self._settings)
                 self.part, self.finished, self._state = about["part"], about["finished"], (about["state"], arrays)
@@ -89,13 +89,13 @@ def training_file(folder: Path, settings: dict[str, Any]) -> Iterator[TrainingFi
         if not file.read().finished:
             raise
     with lock:
-        sweep(folder / TRAINING)
+        sweep(folder)
         yield file.read()
 
 
 def read_training(folder: Path) -> tuple[dict[str, Any], bool, DeepCurve]:
     """The settings of the training in a folder, whether it is finished, and its curve."""
-    about, arrays = _FORMAT.read_arrays(folder / TRAINING, finite=False)
+    about, arrays = _FORMAT.read_arrays(folder / TRAINING)
     curve = DeepCurve(**_unpacked(about["state"], arrays)["curve"])
     return about["settings"], about["finished"], curve
 

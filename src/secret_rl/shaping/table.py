@@ -20,7 +20,7 @@ from secret_rl.shaping.core import Batch, CoverageWarning, Values, check_number
 StateOf = Callable[[Any, Mapping[str, Any]], Any]
 """(observation, info) of one step to a state: anything ``canonical`` accepts."""
 
-_FORMAT = FileFormat("secret-rl table potential", remedy="restore it or estimate the potential again", large=True)
+_FORMAT = FileFormat("secret-rl table potential", remedy="restore it or estimate the potential again")
 _ASKED_BEFORE_WARNING = 30  # states in a row, none of them known
 _LONGEST_ARRAY = 1 << 20  # entries of a table over whole numbers that is kept as an array, too
 _FARTHEST = 2.0**62  # cells count in 64 bits

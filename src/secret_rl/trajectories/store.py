@@ -131,7 +131,7 @@ class ResumableStore(StoreWriter):
         What was written after the commit is cut off. Another ``meta`` (but for ``drawn``) is a ``ResumeError``.
         """
         if not (self.folder / HEADER).is_file():
-            sweep(self.path)
+            sweep(self.path.parent)
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
             return None
@@ -140,10 +140,9 @@ class ResumableStore(StoreWriter):
             before = {key: value for key, value in header["meta"].items() if key != "drawn"}
             # A tuple comes back from JSON as a list.
             check_same(self.folder, "an unfinished collection", before, json.loads(json.dumps(meta, default=str)))
-            data = _open(self.folder, header, growing=True)
             self._spaces = {kind: header[kind] for kind in ("observation_space", "action_space")}
             self._files = {name: NpyWriter.resume(self.folder, entry) for name, entry in header["arrays"].items()}
-        return data
+            return _open(self.folder, header)
 
     def commit(self, meta: Mapping[str, Any]) -> None:
         """From time to time, make what was written so far survive a kill."""
@@ -158,7 +157,7 @@ class ResumableStore(StoreWriter):
         self.complete(meta)
         check_target(self.path, overwrite)
         put_folder(self.folder, self.path, overwrite=overwrite)
-        sweep(self.path)
+        sweep(self.path.parent)
 
     def close(self) -> None:
         """Let go of it: what was committed stays, anything else is removed."""
@@ -202,12 +201,10 @@ def _identity(folder: Path) -> tuple[int, int, int] | None:
     return (found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISDIR(found.st_mode) else None
 
 
-def _open(
-    folder: Path, header: Mapping[str, Any], verify: bool | None = True, *, growing: bool = False
-) -> Trajectories:
-    """Trajectories on disk as a header describes them; files of ``growing`` ones may hold more rows than it says."""
+def _open(folder: Path, header: Mapping[str, Any], verify: bool | None = True) -> Trajectories:
+    """Trajectories on disk as a header describes them."""
     entries = header["arrays"]
-    arrays = {name: map_npy(folder, entry, growing=growing) for name, entry in entries.items()}
+    arrays = {name: map_npy(folder, entry) for name, entry in entries.items()}
     size = sum(array.nbytes for array in arrays.values())
     verify = size <= _VERIFY_UP_TO if verify is None else verify
     for name, array in arrays.items() if verify else ():

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from secret_rl.atomic import InUseError, Lock, folder_lock, sweep_folder
+from secret_rl.atomic import InUseError, Lock, folder_lock, sweep
 from secret_rl.files import FileFormat, ResumeError, check_same
 
 _STATE = "state.json"
@@ -64,7 +64,7 @@ class Checkpoint:
         with _TENSORS.reading(path):
             if not path.is_file():
                 raise ValueError("it is missing")
-            _, arrays = _TENSORS.read_arrays(path, finite=False)
+            _, arrays = _TENSORS.read_arrays(path)
             return {key: torch.from_numpy(array) for key, array in arrays.items()}
 
     def reading(self) -> AbstractContextManager[None]:
@@ -91,7 +91,7 @@ class Checkpoint:
                 if self._read(self.folder) == self.state:
                     for path in (self.folder / _STATE, *self.folder.glob("checkpoint-*.safetensors")):
                         path.unlink(missing_ok=True)
-                    sweep_folder(self.folder)
+                    sweep(self.folder)
         except (InUseError, ResumeError):
             return
         if not any(self.folder.iterdir()):
