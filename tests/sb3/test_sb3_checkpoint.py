@@ -145,7 +145,7 @@ def test_damaged_files_are_named(unfinished, tmp_path):
     [path] = folder.iterdir()
     content = path.read_bytes()
     for change, words in (
-        (content[:40], "it has 40 bytes and is not a whole safetensors file"),
+        (content[:40], "SafetensorError"),
         (content[:-1] + bytes([content[-1] ^ 1]), "does not match its checksum"),
         (content.replace(b'\\"part\\": 1', b'\\"part\\": 2'), "does not match its checksum"),
     ):
