@@ -5,10 +5,10 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 from paper.keys_doors_map import draw_map
+from PIL import Image
 
 import secret_rl  # noqa: F401  registers the environments
 from secret_rl.envs.keys_doors import Solver
-from secret_rl.report import save_frames
 
 STEPS = 45
 
@@ -27,7 +27,8 @@ def main() -> None:
     env.close()
     rows = np.arange(480) * len(plan) // 480  # to the height of the view
     columns = np.arange(480 * plan.shape[1] // len(plan)) * len(plan) // 480
-    print(save_frames([view, plan[rows][:, columns]], Path(__file__).parent / "keys_doors.png"))
+    picture = np.concatenate([view, np.full((480, 16, 3), 255, np.uint8), plan[rows][:, columns]], axis=1)
+    Image.fromarray(picture).save(Path(__file__).parent / "keys_doors.png")
 
 
 if __name__ == "__main__":

@@ -1,38 +1,29 @@
 """Commands: what every one has, and the registry that ``secret-rl --help`` and shell completion list.
 
-A command is one class in one file. Put the file into this package, or into a package of your own that names its module
-in the entry-point group ``secret_rl.commands``; docs/command-line.md shows one.
+A command is one class, in a module of ``_OWN`` or of a package of yours that names it in the entry-point group
+``secret_rl.commands``; docs/command-line.md shows one.
 """
 
 import json
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import Path
-from pkgutil import iter_modules
 from typing import Annotated, Any, ClassVar, Literal, TextIO, TypeVar, dataclass_transform
 
 from tyro.conf import arg
 
 from secret_rl.checks import printable
-from secret_rl.credit.report import FitReport
+from secret_rl.files import plain
 from secret_rl.plugins import load_plugins
-from secret_rl.report.record import doubt_of, json_text
-from secret_rl.shaping.core import NotCreditWarning
 
-_FIRST = ("data", "credit", "learning", "results", "demo")  # in --help, modules are in this order, then by name
+_OWN = ("data", "credit", "learning", "results", "demo")  # modules of this package, in the order of --help
 _registered: dict[str, "type[Command]"] = {}
 
 
 class UsageError(ValueError):
     """Options that are out of range or do not fit each other: the command line is wrong, not the data."""
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which is cleaned up after as Ctrl-C is."""
 
 
 def say(text: object, file: TextIO) -> None:
@@ -63,8 +54,9 @@ class Command:
 
     def answer(self, text: object, content: Mapping[str, Any]) -> None:
         """Print the result, once per command: as text, or as JSON."""
-        # JSON escapes all that is not ASCII, and of the control characters all but one.
-        say(json_text(content).replace("\x7f", "\\u007f") if self.json else text, sys.stdout)
+        if self.json:  # which escapes all that is not ASCII, and of the control characters all but one
+            text = json.dumps(plain(content), indent=1, allow_nan=False).replace("\x7f", "\\u007f")
+        say(text, sys.stdout)
 
     def saved(self, text: object, content: Mapping[str, Any]) -> None:
         """The same of a command whose result is in a file: the text is a note."""
@@ -72,12 +64,6 @@ class Command:
             self.answer(text, content)
         else:
             self.note(text)
-
-    def warn_unless_credit(self, report: FitReport | None) -> None:
-        """Warn where the attention of a model is not credit."""
-        why = doubt_of(report)
-        if report is not None and why is not None:
-            warnings.warn(f"{report.verdict}: {why}", NotCreditWarning, stacklevel=2)
 
     def settings(self) -> dict[str, Any]:
         """The options that decide the result."""
@@ -104,8 +90,7 @@ def command(name: str, *, resumable: bool = False) -> Callable[[type[C]], type[C
         if name in _registered and _registered[name].__module__ != cls.__module__:
             raise ValueError(f"command {name!r} is registered already, by {_registered[name].__module__}")
         cls.resumable = resumable
-        made = dataclass(frozen=True)(cls)
-        _registered[name] = made
+        _registered[name] = made = dataclass(frozen=True)(cls)
         return made
 
     return register
@@ -114,8 +99,7 @@ def command(name: str, *, resumable: bool = False) -> Callable[[type[C]], type[C
 @cache
 def commands() -> dict[str, Callable[..., Command]]:
     """Every command by its name: those of this package, then those of plug-ins."""
-    own = [module.name for module in iter_modules([str(Path(__file__).parent)])]
-    for module in [*_FIRST, *(name for name in own if name not in _FIRST)]:
+    for module in _OWN:
         import_module(f"secret_rl.cli.{module}")
     load_plugins("secret_rl.commands")
     return dict(_registered)

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-import webbrowser
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,11 +12,12 @@ import numpy as np
 from tyro.conf import OmitArgPrefixes, Positional
 
 import secret_rl
-from secret_rl.cli.command import Command, Terminated, UsageError, command, one_of
+from secret_rl.cli.command import Command, UsageError, command, one_of
 from secret_rl.credit.base import CreditMethod, load_method, method_class, methods
 from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
 from secret_rl.evaluation import CreditQuality
-from secret_rl.report.record import RunFolder, folder_of
+from secret_rl.report.runs import RunFolder, doubt_of, folder_of
+from secret_rl.shaping.core import NotCreditWarning
 
 if TYPE_CHECKING:
     Method = str
@@ -111,7 +112,8 @@ class _WithModel(Command):
         """The model, with a warning unless its attention is credit, and the trajectories."""
         secret = load_method(self.model, device=self.device)
         data = secret_rl.Trajectories.load(self.data)
-        self.warn_unless_credit(secret.report)
+        if (doubt := doubt_of(secret.report)) is not None:
+            warnings.warn(f"{secret.report.verdict}: {doubt}", NotCreditWarning, stacklevel=2)  # type: ignore[union-attr]
         return secret, data
 
 
@@ -121,7 +123,6 @@ class Attribute(_WithModel):
 
     out: Path  # File to write: .safetensors, or .csv for a table.
     rewards: Literal["positive", "negative", "all"] = "all"  # Which rewards.
-    tolerance: int = 0  # Count a prediction as correct within so many steps of the reward.
     decided: bool = False  # Also attribute rewards that the present decides; of these, attention is not credit.
     # What credit is: attention; times the size of what was attended to; or how much less likely the reward is without
     # the step.
@@ -131,9 +132,9 @@ class Attribute(_WithModel):
     def run(self) -> None:
         """Attribute and save."""
         secret, data = self.load()
-        asked = self.given("tolerance", "decided", "readout")
-        defaults = {name: getattr(Attribute, name) for name in asked}
-        options = _accepted(secret.attribute, f"attribution by {secret.name}", asked, defaults)
+        given = self.given("decided", "readout")
+        defaults = {name: getattr(Attribute, name) for name in given}
+        options = _accepted(secret.attribute, f"attribution by {secret.name}", given, defaults)
         attributions = secret.attribute(data, rewards=self.rewards, **options)
         if self.out.suffix == ".csv":
             attributions.to_csv(self.out, self.threshold)
@@ -162,14 +163,11 @@ class Quality(_WithModel):
     tolerance: int = 0  # Count a credited step as right within so many steps of a true event.
     # Whether a reward should credit all true events before it, or any one of them.
     events: Literal["all", "any"] = "all"
-    reward_tolerance: int = 0  # Count a prediction as correct within so many steps of the reward.
 
     def run(self) -> None:
         """Attribute, compare and print."""
         secret, data = self.load()
-        asked = {"tolerance": self.reward_tolerance}
-        options = _accepted(secret.attribute, f"attribution by {secret.name}", asked, {"tolerance": 0})
-        attributions = secret.attribute(data, rewards=self.rewards, **options)
+        attributions = secret.attribute(data, rewards=self.rewards)
         how = self.given("threshold", "tolerance", "events", "annotation", "rewards")
         quality = secret_rl.credit_quality(attributions, data, **how)
         self.answer(quality, quality.to_json())
@@ -191,40 +189,15 @@ class Explore(_WithModel):
     # Gymnasium id to play episodes again in, for example minigrid:MiniGrid-Unlock-v0; by default the one of the data.
     env: str | None = None
     replay: bool = True  # Play episodes again to see them; without, only what is stored is shown.
-    title: str | None = None  # Heading of the page.
-    serve: bool = False  # Serve the page on this machine, 127.0.0.1, until interrupted.
-    port: int = 0  # Port to serve at; 0: a free one.
-    open: bool = False  # Open the page in a browser.
+    title: str = "Credit explorer"  # Heading of the page.
 
     def run(self) -> None:
-        """Make the page, and serve it if asked to."""
-        if not 0 <= self.port <= 65535:
-            raise UsageError(f"--port must be from 0 to 65535, got {self.port}")
-        from secret_rl.report.explorer import explore
+        """Make the page."""
+        from secret_rl.report import explore
 
-        self.warn_unless_credit(load_method(self.model, device="cpu").report)
-        options = {name: value for name, value in self.settings().items() if name not in ("serve", "port", "open")}
-        made = explore(out=self.out, **{**options, "episodes": self.episodes or None})
+        self.load()  # the warning
+        made = explore(out=self.out, **{**self.settings(), "episodes": self.episodes or None})
         lines = [f"saved       {made.path} ({made.bytes / 1e6:.2f} MB, {len(made.episodes)} trajectories)"]
         lines += [f"note        {note}" for note in made.notes]
-        content = {"page": str(made.path), "bytes": made.bytes, "episodes": list(made.episodes), "notes": made.notes}
+        content = {"page": made.path, "bytes": made.bytes, "episodes": made.episodes, "notes": made.notes}
         self.saved("\n".join(lines), content)
-        if self.serve:
-            self._serve(made.path)
-        elif self.open:
-            webbrowser.open(made.path.resolve().as_uri())
-
-    def _serve(self, path: Path) -> None:
-        from secret_rl.report.explorer.serve import server
-
-        with server(path, self.port) as serving:
-            address = f"http://127.0.0.1:{serving.server_address[1]}/"
-            self.note(f"serving     {address} until interrupted (Ctrl-C)")
-            if self.open:
-                webbrowser.open(address)
-            try:
-                serving.serve_forever()
-            except Terminated:
-                raise
-            except KeyboardInterrupt:
-                self.note("stopped")

@@ -70,43 +70,34 @@ class Info(Command):
 class Play(Command):
     """Walk a Triggers maze in the terminal: arrow keys or w a s d; r for another maze, q to leave."""
 
-    size: int = 8  # Cells along each side.
-    triggers: int = 3  # Switches to activate before the prizes.
-    prizes: int = 1  # Prizes to collect.
-    inverted: bool = False  # Swap up with down and left with right.
-    layout_seed: int | None = None  # Play one fixed maze.
+    option: EnvOptions = ()  # Options of the maze, for example: --option size=8 triggers=3 layout_seed=7
     seed: int | None = None  # Decides the random mazes.
 
     def run(self) -> None:
         """Play until the player leaves."""
-        options = {name: value for name, value in self.settings().items() if name != "seed"}
-        env = gym.make(TRIGGERS_ID, render_mode="ansi", **options)
+        env = gym.make(TRIGGERS_ID, render_mode="ansi", **options_of(self.option))
         shown = sys.stderr if self.json else sys.stdout
-        screen = "\x1b[H\x1b[2J" if shown.isatty() else ""
         returns: list[float] = []
-        env.reset(seed=self.seed)
         total, over, message = 0.0, False, "A you, T switch, P prize; arrows or w a s d, r new maze, q quit"
+        env.reset(seed=self.seed)
         with _keys() as keys:
-            print(f"{screen}{env.render()}\n{message}", file=shown, flush=True)
-            for key in keys:
+            while True:
+                screen = "\x1b[H\x1b[2J" if shown.isatty() else ""
+                print(f"{screen}{env.render()}\n{message}", file=shown, flush=True)
+                key = next((key for key in keys if key in _MOVES or key in "rq" or over), "q")
                 if key == "q":
                     break
                 if key == "r" or over:
                     env.reset()
                     total, over, message = 0.0, False, "a new maze"
-                elif key in _MOVES:
-                    _, reward, terminated, truncated, info = env.step(_MOVES[key])
-                    total, over = total + float(reward), terminated or truncated
-                    message = "switch activated" if info["trigger_activated"] else ""
-                    if reward:
-                        message = f"prize: {reward:+g}"
-                    if over:
-                        returns.append(total)
-                        why = "no prize left" if terminated else "out of time"
-                        message += f"  episode over ({why}), return {total:+g}; any key for another maze"
-                else:
                     continue
-                print(f"{screen}{env.render()}\n{message}", file=shown, flush=True)
+                _, reward, terminated, truncated, info = env.step(_MOVES[key])
+                total, over = total + float(reward), terminated or truncated
+                message = f"prize: {reward:+g}" if reward else "switch activated" if info["trigger_activated"] else ""
+                if over:
+                    returns.append(total)
+                    why = "no prize left" if terminated else "out of time"
+                    message += f"  episode over ({why}), return {total:+g}; any key for another maze"
         if self.json:
             self.answer("", {"returns": returns})
 

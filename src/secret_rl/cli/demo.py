@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 
 import secret_rl
 from secret_rl.cli.command import Command, UsageError, command
-from secret_rl.cli.learning import results_of, returns_of, verdict, write_curves
+from secret_rl.cli.learning import returns_of, verdict, write_curves
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import best_return
 from secret_rl.evaluation import LearningCurves
 from secret_rl.progress import progress_bar
-from secret_rl.report.record import RunFolder
+from secret_rl.report.runs import RunFolder
 
 _HELD_OUT = 1_000_000  # layout seeds from here on are mazes that the source never draws but by chance
-_THRESHOLD = 0.9
 _JUDGED = 20  # source trajectories for each one in held-out mazes that credit is judged on
 
 
@@ -27,9 +26,9 @@ _JUDGED = 20  # source trajectories for each one in held-out mazes that credit i
 class Demo(Command):
     """Learn credit in random mazes, take it to held-out ones, and see how much faster an agent learns there.
 
-    The task: activate every switch, then collect the prize; a prize taken too early costs 1. Everything is kept
-    in a folder: the credit model, the learning curves as a picture and as numbers, the verdict, and a report of all.
-    What an interrupted demo had finished is kept when the same command is given again.
+    The task: activate every switch, then collect the prize; a prize taken too early costs 1. Everything is kept in a
+    folder: the credit model, a page that shows credit, the learning curves, the verdict, and a report of all. What an
+    interrupted demo had finished is kept when the same command is given again.
     """
 
     out: Path = Path("runs/demo")  # Folder for what the demo makes.
@@ -44,15 +43,14 @@ class Demo(Command):
 
     def run(self) -> None:
         """Run the demo."""
-        from secret_rl.report import write_report
+        from secret_rl.report import explore, write_report
 
         for name in ("trajectories", "updates", "mazes", "seeds", "episodes"):
             if getattr(self, name) < 1:
                 raise UsageError(f"--{name} must be at least 1, got {getattr(self, name)}")
         if self.mazes * self.seeds < 2:
             raise UsageError("one agent in one maze gives no interval: raise --mazes or --seeds")
-        started = time.perf_counter()
-        model = self.out / "credit.safetensors"
+        started, model = time.perf_counter(), self.out / "credit.safetensors"
         with RunFolder(self.out, "demo", self.settings()) as record:
             self.note("1. Random play in random mazes, until a quarter of the episodes succeed ...")
             source = record.once(
@@ -67,27 +65,26 @@ class Demo(Command):
             assert secret.report is not None
             self.note(secret.report)
             held_out = self._collect(max(10, self.trajectories // _JUDGED), _HELD_OUT + self.seed)
-            attributions = secret.attribute(held_out, rewards="positive")
-            quality = secret_rl.credit_quality(attributions, held_out)
-            self.note(f"held-out mazes: {quality}")
-            picture = self._draw_credit(attributions, held_out)
+            quality = secret_rl.credit_quality(secret.attribute(held_out, rewards="positive"), held_out)
+            page = explore(secret, held_out, self.out / "explorer.html", trajectories=20).path
+            self.note(f"held-out mazes: {quality}\nwhich steps earned their rewards: {page}")
 
             self.note(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents each ...")
             curves = self._learn(secret, record)
-            comparison, words = verdict(curves, fraction=_THRESHOLD)
+            comparison, words = verdict(curves, fraction=0.9)
             files = write_curves(curves, comparison, self.out)
             content = record.finish(
                 data=source.summary().to_json(),
                 fit=secret.report.to_json(),
                 quality={"held-out mazes": quality.to_json()},
-                pictures={} if picture is None else {"Steps looked at for a prize, in a held-out maze": picture.name},
                 seconds=round(time.perf_counter() - started, 1),
-                **results_of(curves, comparison, words),
+                comparison=comparison.to_json(),
+                verdict=words,
             )
         report = write_report([self.out], self.out / "report.html")
         self.note(f"\n{comparison}\n")
         self.answer(f"{words}\n", {**content, "report": report})
-        self.note("\n".join(f"saved       {path}" for path in (model, *files)))
+        self.note("\n".join(f"saved       {path}" for path in (model, page, *files)))
         self.note(f"done        in {time.perf_counter() - started:.0f} s\nreport      {report}")
 
     @property
@@ -97,34 +94,12 @@ class Demo(Command):
     def _collect(self, episodes: int, seed: int, **how: Any) -> secret_rl.Trajectories:
         return secret_rl.collect(TRIGGERS_ID, episodes, seed=seed, success_share=0.25, env_options=self._mazes, **how)
 
-    def _fit(self, source: secret_rl.Trajectories, path: Path) -> secret_rl.Secret:
+    def _fit(self, source: secret_rl.Trajectories, path: Path) -> "secret_rl.Secret":
         secret = secret_rl.Secret(seed=self.seed, steps=self.updates)
         secret.fit(source, checkpoint=self.out / "credit.partial").save(path)
         return secret
 
-    def _draw_credit(self, attributions: secret_rl.Attributions, data: secret_rl.Trajectories) -> Path | None:
-        """Frames of an episode at the steps that the model credits with its prize."""
-        from secret_rl.report.figures import save_frames
-
-        if not len(attributions):
-            return None
-        episode, weights = int(attributions.episode[0]), attributions.row(0)
-        shown = data[episode : episode + 1]
-        frames: list[Any] = []
-        with gym.make(TRIGGERS_ID, render_mode="rgb_array", **self._mazes) as env:
-            env.reset(seed=int(shown.episode_annotations["seed"][0]))
-            for step, action in enumerate(shown.actions[: len(weights)]):  # type: ignore[index]
-                env.step(int(action))
-                if weights[step] > 0.1:
-                    self.note(f"   step {step + 1:>3} gets {weights[step]:.0%} of the prize at step {len(weights)}")
-                    frames.append(env.render())
-        if not frames:
-            return None
-        picture = save_frames(frames, self.out / "credit.png")
-        self.note(f"   picture: {picture}")
-        return picture
-
-    def _learn(self, secret: secret_rl.Secret, record: RunFolder) -> LearningCurves:
+    def _learn(self, secret: "secret_rl.Secret", record: RunFolder) -> LearningCurves:
         returns: dict[str, list[Any]] = {"none": [], "OnlineCredit": []}
         optimal = []
         potential = secret_rl.OnlineCredit(secret)

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import gymnasium as gym
 import numpy as np
@@ -13,9 +13,8 @@ import secret_rl
 from secret_rl.cli.command import Command, EnvOptions, UsageError, command, one_of, options_of
 from secret_rl.credit.base import load_method
 from secret_rl.evaluation import Bootstrap, Comparison, LearningCurves, compare
-from secret_rl.files import plain
-from secret_rl.progress import Show, Tick, progress_bar
-from secret_rl.report.record import COMPARISON, COMPARISON_FORMAT, CURVES, RunFolder
+from secret_rl.progress import Show, progress_bar
+from secret_rl.report.runs import CURVES, WINDOW, RunFolder
 from secret_rl.shaping import KINDS
 from secret_rl.shaping.core import warn_unless_credit
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     Kind = str
 else:
     Kind = one_of(tuple(KINDS))
-
-_WINDOW = 20  # episodes that a level of return is the mean of
 
 
 @command("potential")
@@ -36,9 +33,6 @@ class Potential(Command):
     kind: Annotated[Kind, arg(help=" ".join(f"{name}: {kind.summary}." for name, kind in KINDS.items()))] = "pending"
     model: Path | None = None  # File written by fit.
     adapt: int = 0  # First fine-tune the model on the trajectories, for so many updates.
-    # Which rewards; by default all for paper, and positive ones for the others.
-    rewards: Literal["positive", "all"] | None = None
-    tolerance: int = 0  # Count a prediction as correct within so many steps of the reward.
     delay_discount: float = 0.95  # Of reward still to come, for pending, value and mixed.
     device: str = "auto"  # cpu, cuda, mps, or auto.
 
@@ -53,10 +47,9 @@ class Potential(Command):
             if self.adapt:
                 secret = secret_rl.adapt(secret, data, steps=self.adapt)
             warn_unless_credit(secret)
-            attributions = secret.attribute(data, **(self.given("tolerance") if self.tolerance else {}))
+            attributions = secret.attribute(data)
             self.note(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
-        how = self.given("kind", "rewards", "delay_discount")
-        potential = secret_rl.estimate_potential(data, attributions, **how)
+        potential = secret_rl.estimate_potential(data, attributions, **self.given("kind", "delay_discount"))
         potential.save(self.out)
         self.saved(
             f"potential   {len(potential):,} states, |Phi| up to {potential.bound:.3g}\nsaved       {self.out}",
@@ -80,7 +73,6 @@ class Learn(Command):
     potential: Path | None = None
     # Shape with the credit of this model as it happens: a file written by fit; no target trajectories needed.
     credit: Path | None = None
-    repeat: bool = False  # With --credit: an (observation, action) pair earns each time, not once an episode.
     scale: float = 1.0  # Of the potential.
     option: EnvOptions = ()  # Options of the environment, for example: --option size=8 layout_seed=7
     learning_rate: float = 0.1  # Of Q-learning.
@@ -94,22 +86,19 @@ class Learn(Command):
             raise UsageError(f"--seeds must be at least 2, for intervals, got {self.seeds}")
         env = gym.make(self.env, **options_of(self.option))
         tasks: dict[str, gym.Env[Any, Any]] = {"none": env}
+        shaped = partial(secret_rl.PotentialShaping, env, discount=self.discount, scale=self.scale)
         if self.potential is not None:
-            tasks["potential"] = self._shaped(env, self.potential)
+            tasks["potential"] = shaped(self.potential)
         if self.credit is not None:
-            credit = secret_rl.OnlineCredit(load_method(self.credit), repeat=self.repeat)
-            tasks["OnlineCredit"] = self._shaped(env, credit)
+            tasks["OnlineCredit"] = shaped(secret_rl.OnlineCredit(load_method(self.credit)))
         settings = {**self.settings(), "option": options_of(self.option)}
         with RunFolder(self.out, "learn", settings, {"potential": self.potential, "credit": self.credit}) as record:
             curves = LearningCurves(self._learn(tasks, record))
             comparison, words = verdict(curves, threshold=self.threshold)
             files = write_curves(curves, comparison, self.out)
-            record.finish(**results_of(curves, comparison, words if len(tasks) > 1 else None))
+            record.finish(comparison=comparison.to_json(), verdict=words if len(tasks) > 1 else None)
         self.answer(f"{comparison}\n\n{words}\n" if len(tasks) > 1 else f"{comparison}\n", comparison.to_json())
         self.note("\n".join(f"saved       {path}" for path in files))
-
-    def _shaped(self, env: gym.Env[Any, Any], potential: Any) -> gym.Env[Any, Any]:
-        return secret_rl.PotentialShaping(env, potential, self.discount, scale=self.scale)
 
     def _learn(self, tasks: dict[str, gym.Env[Any, Any]], record: RunFolder) -> dict[str, NDArray[np.float64]]:
         """Condition -> (1, seeds, episodes)."""
@@ -119,30 +108,29 @@ class Learn(Command):
         with progress_bar(None, "episodes") as tick:
             for name, task in tasks.items():
                 for seed in range(self.seeds):
+
+                    def show(
+                        now: str, episodes: int, _: int | None, at: str = f"{name}, {seed}", so_far: int = done
+                    ) -> None:
+                        tick(f"{at}: {now}", so_far + episodes, total)
+
                     agent = secret_rl.QLearning(seed=seed, **numbers)
-                    progress = part_of(tick, f"{name}, agent {seed + 1} of {self.seeds}", done, total)
-                    learn = partial(returns_of, agent, task, self.episodes, progress)
+                    learn = partial(returns_of, agent, task, self.episodes, show)
                     returns[name].append(record.array(f"{name}-{seed}", learn))
                     done += self.episodes
         return {name: np.stack(parts)[None] for name, parts in returns.items()}
 
 
-def returns_of(agent: secret_rl.QLearning, env: Any, episodes: int, progress: Show = False) -> NDArray[np.float64]:
+def returns_of(agent: "secret_rl.QLearning", env: Any, episodes: int, progress: Show = False) -> NDArray[np.float64]:
     """(episodes,) unshaped returns of an agent that learns in an environment."""
     return agent.learn(env, episodes, progress=progress).curve.returns
-
-
-def part_of(tick: Tick, what: str, before: int, total: int) -> Tick:
-    """The progress of one part of several, for the bar of all."""
-    return lambda now, done, _: tick(f"{what}: {now}", before + done, total)
 
 
 def verdict(
     curves: LearningCurves, fraction: float | None = None, threshold: float | None = None
 ) -> tuple[Comparison, str]:
     """The comparison, and its gist in a sentence about the last condition."""
-    bootstrap = Bootstrap("both" if curves.mazes > 1 else "seeds")
-    window = min(_WINDOW, curves.episodes)
+    bootstrap, window = Bootstrap("both" if curves.mazes > 1 else "seeds"), min(WINDOW, curves.episodes)
     comparison = compare(curves, threshold=threshold, fraction=fraction, window=window, bootstrap=bootstrap)
     name = curves.names[-1]
     before, after = comparison["none"], comparison[name]
@@ -158,19 +146,10 @@ def verdict(
 
 
 def write_curves(curves: LearningCurves, comparison: Comparison, folder: Path) -> list[Path]:
-    """The curves as numbers and as a picture, and the comparison, in a folder."""
+    """The curves as numbers and as a picture, in the folder of a run."""
     from secret_rl.report import plot_learning_curves, save_figure
 
-    folder.mkdir(parents=True, exist_ok=True)
     curves.save(folder / CURVES)
     curves.to_csv(folder / "curves.csv")
-    COMPARISON_FORMAT.write_json(folder / COMPARISON, plain(comparison.to_json()))
-    figure = plot_learning_curves(curves, window=min(_WINDOW, curves.episodes), bootstrap=comparison.bootstrap)
-    picture, _ = save_figure(figure, folder / "curves")
-    return [folder / CURVES, folder / "curves.csv", folder / COMPARISON, picture]
-
-
-def results_of(curves: LearningCurves, comparison: Comparison, words: str | None) -> dict[str, Any]:
-    """What the record of a run says of its learning curves."""
-    window = min(_WINDOW, curves.episodes)
-    return {"curves": CURVES, "window": window, "comparison": comparison.to_json(), "verdict": words}
+    figure = plot_learning_curves(curves, window=min(WINDOW, curves.episodes), bootstrap=comparison.bootstrap)
+    return [folder / CURVES, folder / "curves.csv", *save_figure(figure, folder / "curves")]

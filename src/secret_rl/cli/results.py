@@ -15,8 +15,7 @@ from secret_rl.cli.command import Command, UsageError, command
 class Report(Command):
     """One HTML page of one or several runs: configuration, data, training, credit quality, learning curves, verdict.
 
-    The page is one file that needs no network and runs no script. Of several runs it shows what differs, and draws
-    together what was learned in the same tasks.
+    The page is one file that needs no network and runs no script. Of several runs it shows what differs.
     """
 
     # Folders left by fit (ending in .run), learn, demo or train(folder=...), and models written by fit.
@@ -45,14 +44,10 @@ class Paper(Command):
     def run(self) -> None:
         """Call the paper package of the clone."""
         if not Path("paper", "__main__.py").is_file():
-            raise FileNotFoundError(
-                "the paper's results are run from the root of a clone of the repository, where the paper folder is"
-            )
+            raise FileNotFoundError("the paper's results are run from the root of a clone, where the paper folder is")
         sys.path.insert(0, str(Path.cwd()))
-        paper = import_module("paper.__main__")
-        with Path(os.devnull).open("w") as nowhere:
-            notes = nowhere if self.quiet else sys.stderr if self.json else sys.stdout
-            with redirect_stdout(notes):
-                files = paper.main([*self.names, *(["--quick"] if self.quick else [])])
+        notes = sys.stderr if self.json else sys.stdout
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere if self.quiet else notes):
+            files = import_module("paper.__main__").main([*self.names, *(["--quick"] if self.quick else [])])
         if self.json:
             self.answer("", {"files": files})

@@ -1,6 +1,6 @@
 """Figures, pages that report on runs, and the credit explorer.
 
-Imported on first use: the record of a run is written without matplotlib and Pillow.
+Imported on first use: runs are recorded without matplotlib and Pillow.
 """
 
 import lazy_loader

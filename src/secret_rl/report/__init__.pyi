@@ -5,5 +5,4 @@ from .figures import plot_concentration as plot_concentration
 from .figures import plot_learning_curves as plot_learning_curves
 from .figures import plot_training as plot_training
 from .figures import save_figure as save_figure
-from .figures import save_frames as save_frames
 from .page import write_report as write_report

@@ -1,4 +1,4 @@
-"""Figures in one style, as PNG and SVG: learning curves, training curves, attention around events, frames."""
+"""Figures in one style, as PNG and SVG: learning curves, training curves, attention around events."""
 
 import io
 import re
@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secret_rl.atomic import replacing
 from secret_rl.evaluation.curves import LearningCurves
-from secret_rl.evaluation.statistics import BOOTSTRAP, Bootstrap, Statistic, aggregate
+from secret_rl.evaluation.statistics import BOOTSTRAP, Bootstrap, aggregate
 
 try:
     import matplotlib
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from PIL import Image
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError('figures need the report extra: pip install "secret-rl[report]"') from missing
 
@@ -121,22 +119,10 @@ def svg_of(figure: Figure) -> str:
     return re.sub(r"\b(fill|stroke): #000000", r"\1: currentColor", svg)
 
 
-def save_frames(frames: list[NDArray[np.uint8]], path: str | Path, gap: int = 16) -> Path:
-    """Write RGB frames in a row, as one PNG with ``gap`` white pixels between them."""
-    height = max(map(len, frames))
-    padded = [np.pad(frame, ((0, height - len(frame)), (0, gap), (0, 0)), constant_values=255) for frame in frames]
-    sheet = np.concatenate(padded, axis=1)[:, : -gap or None]
-    with replacing(path) as temporary:
-        Image.fromarray(sheet).save(temporary, format="PNG")
-    return Path(path)
-
-
 def plot_learning_curves(
     curves: LearningCurves | Mapping[str, LearningCurves],
     *,
     window: int = 1,
-    points: int | None = 200,
-    statistic: Statistic = "mean",
     bootstrap: Bootstrap = BOOTSTRAP,
     columns: int = 3,
     spacing: int | Sequence[int] | None = None,
@@ -148,8 +134,6 @@ def plot_learning_curves(
     Args:
         curves: Learning curves, or ``{title: curves}`` for several panels.
         window: Episodes that each point is the mean of.
-        points: Points of each line at most; None draws every episode.
-        statistic: ``"mean"`` or ``"iqm"``, over runs; see ``secret_rl.evaluation.aggregate``.
         bootstrap: How intervals are made.
         columns: Panels in a row.
         spacing: For points that are tests and not episodes: the steps between two tests, the first before any step, or
@@ -160,17 +144,17 @@ def plot_learning_curves(
     titled = {"": curves} if isinstance(curves, LearningCurves) else dict(curves)
     if not titled:
         raise ValueError("no learning curves to draw: pass LearningCurves, or {title: LearningCurves, ...}")
-    if columns < 1:
-        raise ValueError(f"columns must be at least 1, got {columns}")
     lines = condition_styles(name for panel in titled.values() for name in panel)
     with rc_settings():
         figure, grid, across = panels(len(titled), columns)
         for axes, (title, panel) in zip(grid, titled.items(), strict=True):
-            steps = _steps(panel.episodes, spacing)
+            steps = np.arange(1, panel.episodes + 1)
+            if spacing is not None:
+                steps = (steps - 1) * spacing if isinstance(spacing, int) else np.asarray(spacing)
             for name, style in lines.items():
                 if name not in panel.returns:
                     continue
-                curve = aggregate(panel[name], window=window, points=points, statistic=statistic, bootstrap=bootstrap)
+                curve = aggregate(panel[name], window=window, bootstrap=bootstrap)
                 x = steps[curve.episodes - 1]
                 axes.plot(x, curve.value, color=style.color, linestyle=style.dashes, linewidth=1.6, label=name)
                 axes.fill_between(x, curve.low, curve.high, color=style.color, alpha=0.18, linewidth=0)
@@ -178,34 +162,19 @@ def plot_learning_curves(
             open_axes(axes)
         for axes in grid[::across]:
             axes.set_ylabel(ylabel)
-        _add_legend(figure, grid, list(lines), 2 + 2 * across)
+        drawn = {str(line.get_label()): line for axes in grid for line in axes.get_lines()}
+        labels = [name for name in lines if name in drawn]
+        room = int(figure.get_figwidth() * _LETTERS_PER_INCH) // (_HANDLE_LETTERS + max(map(len, labels)))
+        across = max(1, min(len(labels), 2 + 2 * across, room))
+        handles = [drawn[name] for name in labels]
+        figure.legend(handles, labels, loc="outside lower center", ncols=across, frameon=False)
     return figure
-
-
-def _steps(points: int, spacing: int | Sequence[int] | None) -> NDArray[np.int64]:
-    """(points,) where each point of a curve is drawn."""
-    if spacing is None:
-        return np.arange(1, points + 1)
-    if isinstance(spacing, int):
-        return np.arange(points) * spacing
-    if len(spacing) != points:
-        raise ValueError(f"{len(spacing)} steps for curves of {points} points: give one for each")
-    return np.asarray(spacing, np.int64)
-
-
-def _add_legend(figure: Figure, grid: list[Axes], names: list[str], most_columns: int) -> None:
-    """One legend for all panels, below them, in as many columns as there is room for."""
-    lines = {str(line.get_label()): line for axes in grid for line in axes.get_lines()}
-    labels = [name for name in names if name in lines]
-    room = int(figure.get_figwidth() * _LETTERS_PER_INCH) // (_HANDLE_LETTERS + max(map(len, labels), default=0))
-    columns = max(1, min(len(labels), most_columns, room))
-    figure.legend([lines[name] for name in labels], labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def plot_training(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     """Loss and history gain over updates, of each ``FitReport.curve``; of a single curve the training loss, too."""
-    if not curves or not all(curves.values()):
-        raise ValueError(f"no training curve to draw: got { ({name: len(curve) for name, curve in curves.items()}) }")
+    if not curves:
+        raise ValueError("no training curve to draw: pass {name: report.curve, ...}")
     with rc_settings():
         figure, (loss, gain), _ = panels(2)
 
@@ -234,7 +203,7 @@ def plot_training(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
 
 
 def plot_concentration(
-    concentrations: Mapping[str, Mapping[int, float]], *, xlabel: str = "steps from the nearest event", columns: int = 3
+    concentrations: Mapping[str, Mapping[int, float]], *, xlabel: str = "steps from the nearest event"
 ) -> Figure:
     """Mean attention by signed distance to the nearest true event, as in the paper's figures 3 and 8.
 
@@ -244,11 +213,10 @@ def plot_concentration(
     if not concentrations:
         raise ValueError("no concentration to draw: pass {title: quality.concentration, ...}")
     with rc_settings():
-        figure, grid, across = panels(len(concentrations), columns, width=3.0, height=2.4)
+        figure, grid, across = panels(len(concentrations), width=3.0, height=2.4)
         highest = max(max(bars.values(), default=0.0) for bars in concentrations.values())
         for axes, (title, bars) in zip(grid, concentrations.items(), strict=True):
-            distances = sorted(bars)
-            axes.bar(distances, [bars[distance] for distance in distances], color=BLUE)
+            axes.bar(list(bars), list(bars.values()), color=BLUE)
             axes.set(title=title, xlabel=xlabel, ylim=(0, 1.05 * highest or 1))
             open_axes(axes)
             if not any(bars.values()):

@@ -1,51 +1,41 @@
 """An episode as plain numbers for the page: rewards, predictions, attention, annotations, actions, observations."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.credit import RewardClasses
+from secret_rl.credit.base import Attributions, Inspector
+from secret_rl.credit.report import FitReport
 from secret_rl.trajectories import Episode, Trajectories
-from secret_rl.trajectories.nested import map_arrays, named_arrays
+from secret_rl.trajectories.nested import arrays_of, map_arrays, named_arrays
 
-MOST_ROWS = 40
-"""Rows of attention stored for an episode; tasks that pay at every step would fill the page with attention."""
-_MOST_WEIGHTS, _LEAST_WEIGHT = 60, 0.002  # of a row
+_MOST_ROWS = 40  # of attention: tasks that pay at every step would fill the page with it
+_MOST_WEIGHTS, _LEAST_WEIGHT = 60, 0.002  # of a row of attention
 _WEIGHT_UNIT, _PROBABILITY_UNIT = 10_000, 255  # weights and probabilities are stored as whole numbers
-_EVENT_SHARE = 0.1
-"""An annotation that is set in at most this share of steps marks events; in more, it is a state."""
+_EVENT_SHARE = 0.1  # an annotation that is set in at most this share of steps marks events; in more, it is a state
 _MOST_NAMES, _LONGEST_TEXT = 12, 120  # of annotations
 _MOST_NUMBERS, _MOST_COLUMNS = 4_000, 12  # of the observations of an episode
 
 
-def describe(
-    episode: Episode,
-    probabilities: NDArray[np.float32],
-    classes: RewardClasses,
-    inferred: Sequence[str],
-    credited: NDArray[np.bool_],
-    attention: Callable[[NDArray[np.int64]], NDArray[np.float32]],
-) -> dict[str, Any]:
+def describe(episode: Episode, report: FitReport, inspected: Inspector, found: Attributions) -> dict[str, Any]:
     """Rewards, predictions, attention and actions.
 
     Args:
         episode: The episode.
-        probabilities: (steps, class) of the model.
-        classes: Its classes of reward.
-        inferred: Names of those that it predicts without evidence for them.
-        credited: (steps,) whether a reward has an attribution.
-        attention: Gives (rows, steps) attention of the steps it is called with.
+        report: Of the model.
+        inspected: What the model says of trajectories of this episode alone.
+        found: Attributions of the same.
     """
-    rewards = np.asarray(episode.rewards, np.float64)
+    rewards, probabilities = np.asarray(episode.rewards, np.float64), inspected.probabilities(0)
     predicted = probabilities.argmax(1)
-    right = predicted == classes.index(rewards)
-    shown, total = _attention_steps(rewards, classes.signs[predicted])
-    rows: Iterable[NDArray[np.float32]] = attention(shown) if len(shown) else ()
-    without_evidence = np.isin(classes.names, inferred)[predicted]
-    predicted_rightly = np.where(credited, np.where(without_evidence, "inferred", "right"), "decided")
-    kinds = np.where(right, predicted_rightly, np.where(rewards, "missed", "false alarm"))
+    right = predicted == report.classes.index(rewards)
+    shown = _attention_steps(rewards, report.classes.signs[predicted])
+    inferred = np.isin(report.classes.names, report.inferred)[predicted]  # without evidence for it
+    kinds = np.where(np.isin(np.arange(len(episode)), found.step), np.where(inferred, "inferred", "right"), "decided")
+    kinds = np.where(right, kinds, np.where(rewards, "missed", "false alarm"))
+    rows = inspected.attention(0, shown) if len(shown) else np.zeros((0, 0), np.float32)
     return {
         "steps": len(episode),
         "return": short(rewards.sum()),
@@ -59,7 +49,6 @@ def describe(
             {"step": t, "kind": str(kinds[t]), **_weights(row[: t + 1])}
             for t, row in zip(shown.tolist(), rows, strict=True)
         ],
-        "rows_left_out": total - len(shown),
         "actions": _actions(episode),
     }
 
@@ -67,8 +56,7 @@ def describe(
 def annotation_names(data: Trajectories) -> tuple[list[str], list[str]]:
     """Annotations that mark events (bools and whole numbers that are seldom set), and others that fit in a line."""
     events, others = [], []
-    for name, values in data.annotations.items():
-        rows = np.asarray(values)
+    for name, rows in data.annotations.items():
         if rows.ndim == 1 and rows.dtype.kind in "biu" and 0 < np.count_nonzero(rows) <= _EVENT_SHARE * len(rows):
             events.append(name)
         elif rows.dtype.kind in "biufU" and np.prod(rows.shape[1:]) <= 4:
@@ -80,9 +68,8 @@ def annotations(episode: Episode, events: Sequence[str], others: Sequence[str]) 
     """The steps that each event marks; of the others, the distinct texts and which of them each step has."""
     known = {}
     for name in others:
-        texts = [_text(row) for row in np.asarray(episode.annotations[name])]
-        distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        known[name] = {"texts": list(distinct), "at": [distinct[text] for text in texts]}
+        texts, at = np.unique([_text(row) for row in episode.annotations[name]], return_inverse=True)
+        known[name] = {"texts": texts.tolist(), "at": at.tolist()}
     return {"truth": {name: np.flatnonzero(episode.annotations[name]).tolist() for name in events}, "known": known}
 
 
@@ -90,8 +77,7 @@ def observed_numbers(episode: Episode) -> dict[str, Any]:
     """The first numbers of each observation by name, before the first step and after each; long episodes show fewer."""
     columns: list[tuple[str, NDArray[Any]]] = []
     for path, rows in named_arrays("observation", with_final(episode)):
-        flat = np.asarray(rows).reshape(len(rows), -1)
-        name = path.removeprefix("observation/")
+        flat, name = rows.reshape(len(rows), -1), path.removeprefix("observation/")
         columns += [(name if flat.shape[1] == 1 else f"{name}[{i}]", flat[:, i]) for i in range(flat.shape[1])]
     most = max(1, min(_MOST_COLUMNS, _MOST_NUMBERS // (len(episode) + 1)))
     return {
@@ -114,17 +100,13 @@ def short(number: Any) -> float:
     return float(f"{float(number):.5g}")
 
 
-def _attention_steps(rewards: NDArray[np.float64], predicted_signs: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Steps whose attention is stored (rewards, the largest first, then false alarms), and how many there would be."""
+def _attention_steps(rewards: NDArray[np.float64], predicted_signs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Steps whose attention is stored: rewards, the largest first and spread evenly where alike, then false alarms."""
     rewarded = np.flatnonzero(rewards)
+    sizes, spread = np.abs(rewards[rewarded]), np.arange(len(rewarded)) * 0.618 % 1  # the golden ratio spreads evenly
+    rewarded = rewarded[np.lexsort((spread, -sizes))]
     alarms = np.flatnonzero((predicted_signs != 0) & (rewards == 0))
-    total = len(rewarded) + len(alarms)
-    if len(rewarded) > MOST_ROWS:
-        sizes = np.abs(rewards[rewarded])
-        largest = np.argsort(-sizes, kind="stable")[:MOST_ROWS]
-        spread = np.linspace(0, len(rewarded) - 1, MOST_ROWS).astype(int)  # where all are alike
-        rewarded = rewarded[largest if 0 < (sizes > np.median(sizes)).sum() <= MOST_ROWS else spread]
-    return np.sort(np.concatenate([rewarded, alarms[: MOST_ROWS - len(rewarded)]])), total
+    return np.sort(np.concatenate([rewarded, alarms])[:_MOST_ROWS])
 
 
 def _weights(row: NDArray[np.float32]) -> dict[str, list[int]]:
@@ -138,12 +120,12 @@ def _actions(episode: Episode) -> list[Any]:
     """Discrete actions as numbers, others as short texts."""
     rows = episode.actions
     if isinstance(rows, np.ndarray) and rows.ndim == 1 and rows.dtype.kind in "iu":
-        return [int(action) for action in rows]
-    flat = np.concatenate([np.asarray(array).reshape(len(episode), -1) for _, array in named_arrays("", rows)], axis=1)
+        return list(rows.tolist())
+    flat = np.concatenate([np.asarray(array).reshape(len(episode), -1) for array in arrays_of(rows)], axis=1)
     return [" ".join(f"{number:.3g}" for number in row[:6]) + (" …" if len(row) > 6 else "") for row in flat]
 
 
 def _text(row: Any) -> str:
     if np.ndim(row):
-        return ", ".join(_text(part) for part in np.ravel(row))
-    return f"{row:.4g}" if isinstance(row, np.floating | float) else str(row)[:_LONGEST_TEXT]
+        return ", ".join(map(_text, np.ravel(row)))
+    return f"{row:.4g}" if isinstance(row, np.floating) else str(row)[:_LONGEST_TEXT]

@@ -1,11 +1,10 @@
 """What an episode looked like: a maze that the page draws, frames of a replay or of the data, or plain numbers."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
 from math import ceil, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +15,7 @@ from secret_rl.envs.keys_doors.puzzle import CELL, COLOURS, ROOM_HEIGHT, ROOM_WI
 from secret_rl.envs.triggers.env import TriggersEnv
 from secret_rl.report.explorer.episode import observed_numbers, with_final
 from secret_rl.trajectories import Episode, Trajectories
-from secret_rl.trajectories.nested import map_arrays, named_arrays
+from secret_rl.trajectories.nested import arrays_of, map_arrays
 
 try:
     from PIL import Image
@@ -24,27 +23,16 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError('pictures need the report extra: pip install "secret-rl[report]"') from missing
 
 EnvLike = str | Callable[[], gym.Env[Any, Any]]
-_BLOCK = 16  # lossy pictures are made of such blocks: frames that share one would run into each other
 _LARGEST = 256  # longest side of a frame in pixels
-# (longest side, quality) of frames, tried in this order; a quality of None is lossless.
-LEVELS = ((_LARGEST, None), (192, None), (192, 70), (144, 55), (96, 45), (80, 35), (64, 30))
-_SHARP = 32  # pixels from which stored pictures are shown rather than rendered ones
-_MOST_NOTES = 5
-
-
-class NoReplay(Exception):
-    """Why an episode cannot be replayed."""
-
-
-@contextmanager
-def _trying(what: str) -> Iterator[None]:
-    """Any error in the block becomes a ``NoReplay``: environments, and the engines behind them, may raise anything."""
-    try:
-        yield
-    except NoReplay:
-        raise
-    except Exception as error:
-        raise NoReplay(f"{what} ({type(error).__name__}: {error})") from error
+# (longest side, quality, share of frames), tried in this order; a quality of None is lossless.
+_LEVELS = (
+    (_LARGEST, None, 1.0), (192, 70, 1.0), (128, 50, 1.0), (96, 45, 1.0), (64, 30, 1.0), (64, 30, 0.4), (64, 30, 0.15),
+    (64, 30, 0.05), (64, 30, 0.0),
+)  # fmt: skip
+_BLOCK = 16  # lossy pictures are made of such blocks: frames that share one would run into each other
+_LARGEST_SHEET = 16_383  # pixels of a side, WebP's limit
+_BASE64 = 0.75  # bytes of a picture in a byte of the page
+_MOST_NOTES = 6
 
 
 class Viewer:
@@ -52,142 +40,124 @@ class Viewer:
 
     def __init__(self, data: Trajectories, env: EnvLike | None, replay: bool) -> None:
         self._data = data
-        self._pictured = is_picture(data.observation_space)
-        self.notes: list[str] = []
         self._env: gym.Env[Any, Any] | None = None
-        self._level = 0
+        self.notes: list[str] = []
         if replay:
             try:
-                self._env = make_env(env, data.meta)
-            except NoReplay as reason:
-                self._note("Episodes are not replayed", reason)
+                self._env = _make_env(env, data)
+            except Exception as reason:  # environments may raise anything
+                self.note(f"Episodes are not replayed: {_text(reason)}.")
 
     def close(self) -> None:
         """Close the environment."""
         if self._env is not None:
             self._env.close()
 
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        if text not in self.notes and len(self.notes) < _MOST_NOTES:
+            self.notes.append(text)
+
     @property
     def actions(self) -> list[str] | None:
         """Names of discrete actions, if the environment has them."""
-        space = self._data.action_space
-        if self._env is None or not isinstance(space, gym.spaces.Discrete):
-            return None
-        bare: Any = self._env.unwrapped
-        names: Any = getattr(bare, "ACTIONS", None)
+        bare: Any = None if self._env is None else self._env.unwrapped
         if isinstance(bare, TriggersEnv):
-            names = ["up", "down", "left", "right"]
-        elif isinstance(bare, KeysDoorsEnv):
-            names = ACTIONS
-        elif hasattr(bare, "get_action_meanings"):  # Atari
-            names = bare.get_action_meanings()
-        elif hasattr(getattr(bare, "actions", None), "__members__"):  # MiniGrid
-            names = list(bare.actions.__members__)
-        return [str(name) for name in names] if isinstance(names, list | tuple) and len(names) >= space.n else None
+            return ["up", "down", "left", "right"]
+        if isinstance(bare, KeysDoorsEnv):
+            return list(ACTIONS)
+        if hasattr(bare, "get_action_meanings"):  # Atari
+            return list(bare.get_action_meanings())
+        return list(getattr(getattr(bare, "actions", None), "__members__", ())) or None  # MiniGrid
 
-    def scene(self, episode: Episode) -> dict[str, Any]:
-        """What takes next to no space: a maze, a map, or numbers; empty where frames are needed."""
-        bare = None if self._env is None else self._env.unwrapped
+    def show(self, episode: Episode, limit: int, wanted: Sequence[int]) -> dict[str, Any]:
+        """A maze, a map, frames or numbers.
+
+        Args:
+            episode: The episode.
+            limit: Bytes of the page that its frames may take, about.
+            wanted: Counts of steps whose frames are kept before others.
+        """
+        found: dict[str, Any] = {}
         try:
-            if self._env is not None and isinstance(bare, TriggersEnv):
-                return triggers_scene(bare, replay(self._env, self._data, episode))
-            if isinstance(bare, KeysDoorsEnv):  # the map alone: the data has the frames, and a replay in 3D takes long
-                with _trying("the engine failed"):
-                    bare.reset(seed=_seed(episode))
-                return keys_doors_map(bare.puzzle, episode)
-        except NoReplay as reason:
-            self._note("Mazes are not drawn", reason)
-        return {} if self._pictured or self._renders else {"values": observed_numbers(episode)}
+            found = self._replayed(episode, limit, wanted)
+        except Exception as reason:
+            self.note(f"Some episodes are not shown as the environment draws them: {_text(reason)}.")
+        if not {"scene", "frames"} & found.keys():
+            space = self._data.observation_space
+            if is_picture(space):
+                found["frames"] = sheet(as_rgb(space, with_final(episode)), limit, wanted)
+            else:
+                found["values"] = observed_numbers(episode)
+        if found.get("frames", {}).get("left_out"):
+            self.note(
+                "Some frames are left out so that the page stays small; the nearest one is shown instead. Frames at "
+                "rewards and at the steps they look at are kept: show fewer trajectories for more frames."
+            )
+        return found
 
-    def frames(self, episode: Episode, limit: int, wanted: Sequence[int]) -> dict[str, Any]:
-        """Frames within about ``limit`` bytes, those ``wanted`` (counts of steps) before others."""
-        positions: list[tuple[int, int]] = []
-        film: Film | None = None
-        if self._renders and not (self._pictured and min(self._data.observation_space.shape[:2]) >= _SHARP):  # type: ignore[index]
-            try:
-                film = make_film(self._rendered(episode, positions))
-            except NoReplay as reason:
-                positions.clear()
-                self._note("Some episodes are not shown as the environment draws them", reason)
-        if film is None and self._pictured:
-            film = make_film(as_rgb(self._data.observation_space, np.asarray(with_final(episode))))
-        if film is None:
-            return {"values": observed_numbers(episode)}
-        found, self._level = sheet(film, limit, wanted, max(0, self._level - 1))
-        return {"frames": found, **self._grid_places(positions)}
-
-    @property
-    def _renders(self) -> bool:
-        return self._env is not None and self._env.render_mode == "rgb_array"
-
-    def _rendered(self, episode: Episode, positions: list[tuple[int, int]]) -> Iterator[NDArray[np.uint8]]:
-        assert self._env is not None
-        for _ in replay(self._env, self._data, episode):
-            frame = self._env.render()
-            if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3:
-                raise NoReplay(f"render gave {type(frame).__name__}, expected an array of rows, columns and RGB")
-            position = getattr(self._env.unwrapped, "agent_pos", None)
-            if position is not None:
-                positions.append((int(position[0]), int(position[1])))
-            yield frame
-
-    def _grid_places(self, positions: list[tuple[int, int]]) -> dict[str, Any]:
-        """Where the agent is in frames of a MiniGrid, which show the whole grid."""
-        grid = None if self._env is None else getattr(self._env.unwrapped, "grid", None)
-        width, height = getattr(grid, "width", 0), getattr(grid, "height", 0)
-        if not positions or not width or not height:
+    def _replayed(self, episode: Episode, limit: int, wanted: Sequence[int]) -> dict[str, Any]:
+        """What the environment has to show; empty where it does not render."""
+        if self._env is None:
             return {}
-        return {"places": _places([x + 0.5 for x, _ in positions], [y + 0.5 for _, y in positions], width, height)}
+        bare: Any = self._env.unwrapped
+        if isinstance(bare, TriggersEnv):
+            return triggers_scene(bare, replay(self._env, self._data, episode))
+        if isinstance(bare, KeysDoorsEnv):  # the map alone: the data has the frames, and a replay in 3D takes long
+            bare.reset(seed=_seed(episode))
+            return keys_doors_map(bare.puzzle, episode)
+        if self._env.render_mode != "rgb_array":
+            return {}
+        frames, cells = [], []
+        for _ in replay(self._env, self._data, episode):
+            frames.append(np.asarray(self._env.render(), np.uint8))
+            cells.append(getattr(bare, "agent_pos", None))
+        found: dict[str, Any] = {"frames": sheet(frames, limit, wanted)}
+        if hasattr(bare, "grid") and cells[0] is not None:  # frames of MiniGrid show the whole grid
+            found["places"] = _places(np.array(cells) + 0.5, bare.grid.width, bare.grid.height)
+        return found
 
-    def _note(self, what: str, reason: NoReplay) -> None:
-        note = f"{what}: {reason}."
-        if note not in self.notes and len(self.notes) < _MOST_NOTES:
-            self.notes.append(note)
 
-
-def make_env(env: EnvLike | None, meta: Mapping[str, Any]) -> gym.Env[Any, Any]:
+def _make_env(env: EnvLike | None, data: Trajectories) -> gym.Env[Any, Any]:
     """The environment of some trajectories: the one given, or that of the id in the data."""
-    name = meta.get("env_id") if env is None else env
+    name = data.meta.get("env_id") if env is None else env
     if name is None:
-        raise NoReplay("the data does not name its environment: give one with env")
+        raise ValueError("the data does not name its environment: give one with env")
     if not isinstance(name, str):
         return name()
     if env is None and ":" in name:  # it would import a module that the data names
-        raise NoReplay(f"the data names {name!r}, which would import a module: give the id yourself with env")
-    with _trying(f"{name} cannot be made"):
-        return gym.make(name, **{**(meta.get("env_options") or {}), "render_mode": "rgb_array"})
+        raise ValueError(f"the data names {name!r}, which would import a module: give the id yourself with env")
+    return gym.make(name, **{**(data.meta.get("env_options") or {}), "render_mode": "rgb_array"})
 
 
 def replay(env: gym.Env[Any, Any], data: Trajectories, episode: Episode) -> Iterator[int]:
     """Replay an episode from its seed and actions: yields 0 after the reset, then the number of steps after each.
 
-    Raises ``NoReplay`` as soon as it differs from what is stored.
+    Raises ``ValueError`` as soon as it differs from what is stored.
     """
     same_view = env.observation_space == data.observation_space
-    with _trying("the environment failed"):
-        observation, _ = env.reset(seed=_seed(episode))
-        yield 0
-        for t in range(len(episode)):
-            if same_view and not _is_row(observation, episode.observations, t):
-                raise NoReplay(f"the environment shows something else at step {t + 1} than was stored")
-            action = map_arrays(lambda rows, t=t: rows[t], episode.actions)
-            observation, reward, terminated, truncated, _ = env.step(action)
-            if not np.isclose(float(reward), float(episode.rewards[t]), rtol=1e-5, atol=1e-6):
-                raise NoReplay(f"the environment pays {reward} at step {t + 1}, stored is {episode.rewards[t]}")
-            if (terminated or truncated) and t + 1 < len(episode):
-                raise NoReplay(f"the environment ends at step {t + 1}, stored are {len(episode)}")
-            yield t + 1
+    observation, _ = env.reset(seed=_seed(episode))
+    yield 0
+    for t in range(len(episode)):
+        stored, action = (map_arrays(lambda rows: rows[t], nest) for nest in (episode.observations, episode.actions))  # noqa: B023
+        if same_view and not all(map(np.array_equal, arrays_of(stored), arrays_of(observation))):
+            raise ValueError(f"the environment shows something else at step {t + 1} than was stored")
+        observation, reward, terminated, truncated, _ = env.step(action)
+        if not np.isclose(float(reward), float(episode.rewards[t]), rtol=1e-5, atol=1e-6):
+            raise ValueError(f"the environment pays {reward} at step {t + 1}, stored is {episode.rewards[t]}")
+        if (terminated or truncated) and t + 1 < len(episode):
+            raise ValueError(f"the environment ends at step {t + 1}, stored are {len(episode)}")
+        yield t + 1
 
 
 def _seed(episode: Episode) -> int:
     if "seed" not in episode.episode_annotations:
-        raise NoReplay("the data does not hold the seeds of its episodes")
+        raise ValueError("the data does not hold the seeds of its episodes")
     return int(episode.episode_annotations["seed"])
 
 
-def _is_row(observation: Any, rows: Any, t: int) -> bool:
-    equal = map_arrays(lambda part, seen: np.array_equal(part[t], seen), rows, observation)
-    return all(same for _, same in named_arrays("", equal))
+def _text(reason: Exception) -> str:
+    return str(reason) if type(reason) is ValueError else f"{type(reason).__name__}: {reason}"
 
 
 def triggers_scene(env: TriggersEnv, steps: Iterable[int]) -> dict[str, Any]:
@@ -195,87 +165,74 @@ def triggers_scene(env: TriggersEnv, steps: Iterable[int]) -> dict[str, Any]:
 
     Cells are numbered row by row; ``places`` are shares of the picture, its boundary wall included.
     """
-    agent: list[int] = []
+    cells: list[tuple[int, int]] = []
     taken: dict[str, dict[int, int]] = {"triggers": {}, "prizes": {}}  # cell -> step count, -1: never
     for t in steps:
         maze = env.contents
-        agent.append(maze.agent[0] * maze.size + maze.agent[1])
+        cells.append(maze.agent)
         for kind, things in taken.items():
             there = {row * maze.size + column for row, column in getattr(maze, kind)}
             if t == 0:
                 things.update(dict.fromkeys(sorted(there), -1))
             things.update({cell: t for cell, gone in things.items() if gone < 0 and cell not in there})
-    size = env.contents.size
-    scene = {"kind": "triggers", "size": size, "agent": agent}
+    size, agent = env.contents.size, np.array(cells)
+    scene = {"kind": "triggers", "size": size, "agent": (agent @ [size, 1]).tolist()}
     scene |= {kind: [list(pair) for pair in things.items()] for kind, things in taken.items()}
-    x, y = [cell % size + 1.5 for cell in agent], [cell // size + 1.5 for cell in agent]
-    return {"scene": scene, "places": _places(x, y, size + 2, size + 2)}
+    return {"scene": scene, "places": _places(agent[:, ::-1] + 1.5, size + 2, size + 2)}
 
 
 def keys_doors_map(puzzle: Puzzle, episode: Episode) -> dict[str, Any]:
-    """A keys-and-doors map from above and when keys and doors were used; ``NoReplay`` if the episode is of another map.
+    """A keys-and-doors map from above and when keys and doors were used; an error if the episode is of another map.
 
     North is up. ``places`` are shares of the picture; before the first step the agent is at the start.
     """
-    names = ("position", "key_picked", "door_opened")
+    names, height = ("position", "key_picked", "door_opened"), puzzle.height
     if missing := [name for name in names if name not in episode.annotations]:
-        raise NoReplay(f"the data does not hold {' and '.join(missing)}")
-    position, picked, opened = (np.asarray(episode.annotations[name]) for name in names)
+        raise ValueError(f"the data does not hold {' and '.join(missing)}")
+    position, picked, opened = (episode.annotations[name] for name in names)
     positions = np.concatenate([[centre(puzzle.start)], position.astype(np.float64)]) / CELL
     if np.hypot(*(positions[1] - positions[0])) > 1:  # one step is at most half a cell
-        raise NoReplay("the episodes are of other maps")
-    keys, doors, height = _used(puzzle.keys, picked, positions), _used(puzzle.doors, opened, positions), puzzle.height
+        raise ValueError("the episodes are of other maps")
+
+    def used(things: Sequence[Any], colours: NDArray[Any]) -> list[list[Any]]:
+        """Each key or door: column, row, colour, and the count of steps at which it was used, -1: never."""
+        at = [-1] * len(things)
+        for t in np.flatnonzero(colours).tolist():
+            away = {
+                i: np.hypot(*(np.array(thing.cell) + 0.5 - positions[t + 1]))
+                for i, thing in enumerate(things)
+                if thing.colour == colours[t] and at[i] < 0
+            }
+            if away:  # of several of a colour, the nearest
+                at[min(away, key=away.__getitem__)] = t + 1
+        return [[*up(thing.cell), COLOURS[thing.colour - 1], t] for thing, t in zip(things, at, strict=True)]
 
     def up(cell: tuple[int, int]) -> list[int]:
         return [cell[0], height - 1 - cell[1]]
 
-    origins = [room_origin(room) for room in puzzle.rooms]
+    doors = used(puzzle.doors, opened)
     found = {
         "kind": "rooms",
         "width": puzzle.width,
         "height": height,
-        "rooms": [[x, height - ROOM_HEIGHT - y, ROOM_WIDTH, ROOM_HEIGHT] for x, y in origins],
-        "keys": [[*up(k.cell), COLOURS[k.colour - 1], t] for k, t in zip(puzzle.keys, keys, strict=True)],
-        "doors": [[*up(d.cell), COLOURS[d.colour - 1], t, d.upright] for d, t in zip(puzzle.doors, doors, strict=True)],
+        "rooms": [[x, height - ROOM_HEIGHT - y, ROOM_WIDTH, ROOM_HEIGHT] for x, y in map(room_origin, puzzle.rooms)],
+        "keys": used(puzzle.keys, picked),
+        "doors": [[*door, thing.upright] for door, thing in zip(doors, puzzle.doors, strict=True)],
         "goal": up(puzzle.goal),
     }
-    x, y = positions[:, 0].tolist(), (height - positions[:, 1]).tolist()
-    return {"map": found, "places": _places(x, y, puzzle.width, height, 0.5)}
+    return {"map": found, "places": _places(positions * [1, -1] + [0, height], puzzle.width, height, 0.5)}
 
 
-def _used(things: Any, colours: NDArray[Any], positions: NDArray[np.float64]) -> list[int]:
-    """The step count at which each key or door was used, -1: never; of several of a colour, the nearest is."""
-    used = [-1] * len(things)
-    for t in np.flatnonzero(colours).tolist():
-        alike = [i for i, thing in enumerate(things) if thing.colour == colours[t] and used[i] < 0]
-        distance = {i: np.hypot(*(np.array(things[i].cell) + 0.5 - positions[t + 1])) for i in alike}
-        if alike:
-            used[min(distance, key=distance.__getitem__)] = t + 1
-    return used
-
-
-def _places(x: list[float], y: list[float], width: int, height: int, cell: float = 1.0) -> dict[str, Any]:
+def _places(positions: NDArray[np.float64], width: int, height: int, cell: float = 1.0) -> dict[str, Any]:
     """Where the agent is before the first step and after each, in thousandths; and the grid of the heat map."""
-    return {
-        "x": [round(1000 * value / width) for value in x],
-        "y": [round(1000 * value / height) for value in y],
-        "cells": [round(width / cell), round(height / cell)],
-    }
-
-
-class Film(NamedTuple):
-    """The distinct frames of an episode, and which of them is seen before its first step and after each."""
-
-    frames: list[NDArray[np.uint8]]
-    """(height, width, 3) each, all of one size."""
-    at: list[int]
+    x, y = np.rint(1000 * positions / [width, height]).astype(int).T.tolist()
+    return {"x": x, "y": y, "cells": [round(width / cell), round(height / cell)]}
 
 
 def is_picture(space: gym.Space[Any]) -> bool:
     """Whether observations are pictures: rows, columns and one, three or four channels."""
-    if not isinstance(space, gym.spaces.Box) or len(space.shape) not in (2, 3) or min(space.shape[:2]) < 3:
-        return False
-    return len(space.shape) == 2 or space.shape[2] in (1, 3, 4)
+    shape = space.shape if isinstance(space, gym.spaces.Box) else ()
+    return len(shape) in (2, 3) and min(shape[:2]) >= 3 and shape[2:] in ((), (1,), (3,), (4,))
 
 
 def as_rgb(space: gym.Space[Any], rows: NDArray[Any]) -> NDArray[np.uint8]:
@@ -291,59 +248,44 @@ def as_rgb(space: gym.Space[Any], rows: NDArray[Any]) -> NDArray[np.uint8]:
     return rows[..., :3] if rows.shape[-1] >= 3 else np.repeat(rows[..., :1], 3, -1)
 
 
-def make_film(frames: Iterable[NDArray[np.uint8]]) -> Film:
-    """Frames as they come, each distinct one stored once, and reduced."""
-    kept: list[NDArray[np.uint8]] = []
-    places: dict[bytes, int] = {}
-    at = []
-    for frame in frames:
-        frame = np.asarray(frame, np.uint8)
-        key = frame.tobytes()
-        if key not in places:
-            places[key] = len(kept)
-            kept.append(_reduced(frame, _LARGEST).copy())
-        at.append(places[key])
-    return Film(kept, at)
+def sheet(frames: Iterable[NDArray[np.uint8]], limit: int, wanted: Sequence[int]) -> dict[str, Any]:
+    """All frames as one picture within about ``limit`` bytes of text, each distinct one once.
 
-
-def sheet(film: Film, limit: int, wanted: Sequence[int], start: int = 0) -> tuple[dict[str, Any], int]:
-    """All frames as one picture within about ``limit`` bytes, and the level it took; ``start`` is the first to try.
-
-    Where even the last level is too large, frames are dropped, those at the step counts ``wanted`` last.
+    Smaller and coarser frames are tried first, then fewer; those at the step counts ``wanted`` are dropped last.
     """
-    for level in range(min(start, len(LEVELS) - 1), len(LEVELS)):
-        content, layout = _encode(film.frames, *LEVELS[level])
-        if len(content) <= limit:
-            break
-    kept, share = film, limit / len(content)
-    while len(content) > limit and len(kept.frames) > 1:
-        kept = _thinned(film, max(1, int(0.95 * share * len(film.frames))), wanted)
-        content, layout = _encode(kept.frames, *LEVELS[-1])
-        share *= 0.8
+    distinct: dict[bytes, int] = {}
+    tiles: list[NDArray[np.uint8]] = []
+    at: list[int] = []
+    for frame in frames:
+        number = distinct.setdefault(frame.tobytes(), len(tiles))
+        if number == len(tiles):
+            tiles.append(_reduced(frame, _LARGEST))
+        at.append(number)
+    for side, quality, share in _LEVELS:
+        shown = at if share == 1 else _thinned(at, int(share * len(at)), wanted)
+        places = {number: i for i, number in enumerate(dict.fromkeys(shown))}
+        if ceil(sqrt(len(places))) * (side + _BLOCK) <= _LARGEST_SHEET:
+            content, layout = _encode([tiles[number] for number in places], side, quality)
+            if len(content) <= _BASE64 * limit:
+                break
     picture = "data:image/webp;base64," + b64encode(content).decode()
-    return {"sheet": picture, **layout, "at": kept.at, "left_out": len(film.frames) - len(kept.frames)}, level
+    at = [places[number] for number in shown]
+    return {"sheet": picture, **layout, "at": at, "left_out": len(tiles) - len(places)}
 
 
-def _thinned(film: Film, count: int, wanted: Sequence[int]) -> Film:
-    """A film of ``count`` frames: the ends, those wanted, and others evenly spaced; steps take the nearest kept."""
-    last = len(film.at) - 1
-    first = dict.fromkeys([0, last, *wanted])
-    chosen = list(first)[:count]
-    rest = [t for t in range(last + 1) if t not in first]
-    if count > len(chosen) and rest:
-        chosen += [rest[i] for i in np.linspace(0, len(rest) - 1, min(count - len(chosen), len(rest))).astype(int)]
-    steps = np.array(sorted(set(chosen)))
-    nearest = steps[np.abs(np.arange(last + 1)[:, None] - steps).argmin(1)]
-    used = [film.at[t] for t in nearest]
-    places = {frame: i for i, frame in enumerate(dict.fromkeys(used))}
-    return Film([film.frames[frame] for frame in places], [places[frame] for frame in used])
+def _thinned(at: list[int], count: int, wanted: Sequence[int]) -> list[int]:
+    """Frames at the ends, at the first ``count`` steps wanted and at ``count`` others; steps take the nearest kept."""
+    last = len(at) - 1
+    steps = np.unique([0, last, *wanted[:count], *np.linspace(0, last, count).astype(int)])
+    nearest = steps[np.searchsorted((steps[1:] + steps[:-1]) / 2, np.arange(last + 1))]
+    return [at[t] for t in nearest]
 
 
 def _encode(frames: list[NDArray[np.uint8]], side: int, quality: int | None) -> tuple[bytes, dict[str, Any]]:
     """One WebP of all frames, and where they are in it: size of a frame, distance to the next, frames in a row."""
     tiles = [_reduced(frame, side) for frame in frames]
     height, width = tiles[0].shape[:2]
-    right, below = (0, 0) if quality is None else (-width % _BLOCK, -height % _BLOCK)
+    right, below = -width % _BLOCK, -height % _BLOCK
     columns, across, down = ceil(sqrt(len(tiles))), width + right, height + below
     canvas = np.zeros((ceil(len(tiles) / columns) * down, columns * across, 3), np.uint8)
     for i, tile in enumerate(tiles):
