@@ -26,7 +26,10 @@ HEAVY = {"torch", "numba", "stable_baselines3", "minari", "matplotlib", "pygame"
         ("import secret_rl", HEAVY),
         ("import secret_rl as s; s.collect('secret_rl/Triggers-v0', 3)", {"torch"}),
         ("import secret_rl.report.figures", {"matplotlib.pyplot", "torch"}),
-        ("import secret_rl.report.record", {"matplotlib", "PIL", "torch", "jinja2"}),
+        (
+            "import secret_rl.report.runs; from secret_rl.cli.command import commands; commands()",
+            HEAVY - {"tyro", "rich"},
+        ),
         ("from secret_rl.evaluation import compare, credit_quality", {"torch", "scipy", "matplotlib", "pandas"}),
     ],
 )

@@ -200,7 +200,7 @@ def command(words: list[str], out: str, name: str = "", **about: Any) -> Job:
 def learn(inputs: Inputs, episodes: int = 10) -> Job:
     """The command ``learn``, with and without a potential."""
     numbers = options_of({"episodes": episodes, "seeds": 2, "potential": inputs.potential})
-    names = ("curves.safetensors", "curves.csv", "comparison.json", "curves.png", "curves.svg")
+    names = ("curves.safetensors", "curves.csv", "curves.png", "curves.svg")
     return command(["learn", TRIGGERS, *numbers, *words_of(MAZE)], "run", files=tuple(f"run/{name}" for name in names))
 
 

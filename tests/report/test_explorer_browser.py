@@ -5,7 +5,6 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
-from threading import Thread
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +16,6 @@ from tests.report.conftest import episodes, fitted, numbers
 import secret_rl as srl
 from secret_rl.report import explore
 from secret_rl.report.explorer.build import unpack
-from secret_rl.report.explorer.serve import server
 
 pytestmark = [pytest.mark.xdist_group("explorer page"), pytest.mark.usefixtures("quick"), pytest.mark.slow]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -273,18 +271,9 @@ def test_dark_and_light_with_text_that_stands_out(browser, triggers, scheme):
             assert (high + 0.05) / (low + 0.05) >= 4.5, (name, ground)
 
 
-@pytest.fixture
-def served(triggers):
-    """The address of the page on loopback."""
-    with server(triggers[0]) as serving:
-        Thread(target=serving.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{serving.server_address[1]}/"
-        serving.shutdown()
-
-
-def test_served_and_narrow_as_a_phone(browser, served, triggers):
-    _, content = triggers
-    with opened(browser, served, width=360, has_touch=True) as page:
+def test_narrow_as_a_phone(browser, triggers):
+    path, content = triggers
+    with opened(browser, path, width=360, has_touch=True) as page:
         assert page.locator("#list [role=option]").count() == 20
         for entry in (*content["trajectories"][:3], rewarded(content)[0]):
             pick(page, entry)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.credit.base import Attributions, Inspector
+from secret_rl.credit import Attributions
+from secret_rl.credit.base import Inspector
 from secret_rl.credit.report import FitReport
 from secret_rl.trajectories import Episode, Trajectories
 from secret_rl.trajectories.nested import arrays_of, map_arrays, named_arrays

@@ -7,8 +7,9 @@ import pytest
 from tests.sealing import change_json
 
 from secret_rl.atomic import InUseError
-from secret_rl.report import record
-from secret_rl.report.record import FORMAT, RunFolder, folder_of, plain
+from secret_rl.files import plain
+from secret_rl.report import runs
+from secret_rl.report.runs import FORMAT, RunFolder, folder_of
 
 
 def never():
@@ -20,10 +21,10 @@ def started(folder, command="learn", inputs=None, **changes):
 
 
 def test_a_finished_run_is_recorded_and_starts_afresh(tmp_path):
-    run = started(tmp_path)
-    assert not FORMAT.read_json(tmp_path / "run.json")["finished"]
-    np.testing.assert_array_equal(run.array("a", lambda: np.arange(3.0)), [0, 1, 2])
-    content = run.finish(verdict="good", share=math.nan, numbers=(1, 2.5))
+    with started(tmp_path) as run:
+        assert not FORMAT.read_json(tmp_path / "run.json")["finished"]
+        np.testing.assert_array_equal(run.array("a", lambda: np.arange(3.0)), [0, 1, 2])
+        content = run.finish(verdict="good", share=math.nan, numbers=(1, 2.5))
     assert content == FORMAT.read_json(tmp_path / "run.json")
     assert content["finished"] and content["verdict"] == "good" and content["numbers"] == [1, 2.5]
     assert content["share"] is None and content["settings"] == {"seed": 0, "size": [3, 4]}
@@ -40,7 +41,7 @@ def test_an_interrupted_run_is_resumed(tmp_path):
         run.array("b", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(InUseError):
         started(tmp_path)
-    run.close()
+    run.__exit__()
     with started(tmp_path) as again:
         assert again.resumed
         np.testing.assert_array_equal(again.array("a", never), [0, 1, 2])
@@ -67,7 +68,7 @@ def test_another_run_resumes_nothing(tmp_path, monkeypatch):
     assert not resumed("learn", inputs), "the model is another"
     assert [resumed(), resumed(), resumed(seed=1), resumed("demo", seed=1)] == [False, True, False, False]
     assert not resumed() and resumed()
-    monkeypatch.setattr(record, "VERSION", "another")
+    monkeypatch.setattr(runs, "VERSION", "another")
     assert not resumed()
 
 
