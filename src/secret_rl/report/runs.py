@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.atomic import folder_lock, sweep_folder
+from secret_rl.atomic import folder_lock, sweep
 from secret_rl.checks import printable
 from secret_rl.credit.base import load_method
 from secret_rl.credit.report import FitReport
@@ -110,7 +110,7 @@ class RunFolder:
         self._record |= {"finished": True, **plain(results)}
         self._write()
         rmtree(self.folder / _PARTS, ignore_errors=True)
-        sweep_folder(self.folder)
+        sweep(self.folder)
         return self._record
 
     def __enter__(self) -> "RunFolder":
