@@ -167,8 +167,6 @@ def readers(inputs: Inputs) -> list[Reader]:
                growth=50),  # any number of states of any kind, as Python holds them
         Reader("learned potential", save_learned, lambda f: srl.LearnedPotential.load(f / "potential"), use_potential,
                share=2),
-        Reader("online credit", lambda f: srl.OnlineCredit(secret()).save(f / "credit.json"),
-               lambda f: srl.OnlineCredit.load(f / "credit.json", secret()), use_potential, share=2),
         Reader("policy weights", lambda f: save_weights(agent(), f / "weights.safetensors"), read_weights,
                lambda _: agent().predict(np.zeros(4, np.float32), deterministic=True), share=2),
         Reader("unfinished training", _interrupted(deep, callback=stop_training), trained,

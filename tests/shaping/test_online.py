@@ -19,7 +19,6 @@ from secret_rl.agents import QLearning
 from secret_rl.credit import NotFittedError, Secret
 from secret_rl.envs.tabular import tabular_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
-from secret_rl.files import FileFormatError
 from secret_rl.shaping import (
     Batch,
     CoverageWarning,
@@ -277,15 +276,14 @@ def unpaid(potential, steps):
 
 
 def test_a_potential_that_pays_nothing_warns_once():
-    potential = OnlineCredit(Says(0.0625), warn_after=30)
-    assert unpaid(potential, 29) == []
+    potential = OnlineCredit(Says(0.0625))
+    assert unpaid(potential, 4_999) == []
     [message] = unpaid(potential, 1)
     assert message.startswith(
-        "none of the first 30 steps earned anything, so nothing is shaped: the largest step credit is 0.0625, and what "
-        "is not above the threshold of 0.1 is dropped"
+        "none of the first 5,000 steps earned anything, so nothing is shaped: the largest step credit is 0.0625, and "
+        "what is not above the threshold of 0.1 is dropped"
     )
-    for quiet in (potential, OnlineCredit(Says(0.0), warn_after=None), OnlineCredit(Says(0.5), warn_after=5)):
-        assert unpaid(quiet, 60) == []
+    assert unpaid(potential, 6_000) == unpaid(OnlineCredit(Says(0.5)), 6_000) == []
     shaped = PotentialShaping(maze(), OnlineCredit(Says(0.05)), 0.99)
     with pytest.warns(CoverageWarning, match=r"none of the [\d,]+ pairs of this task earns .* is 0\.05"):
         tabular_of(shaped)
@@ -296,12 +294,9 @@ def judged(verdict):
 
 
 @pytest.mark.parametrize("verdict", ["not learned", "past not needed"])
-def test_a_model_that_did_not_learn_credit_gives_a_warning(tmp_path, verdict):
+def test_a_model_that_did_not_learn_credit_gives_a_warning(verdict):
     with pytest.warns(NotCreditWarning, match=f"verdict on this model is '{verdict}'.* read secret.report, fit again"):
-        potential = OnlineCredit(judged(verdict))
-    path = potential.save(tmp_path / "online.json")
-    with pytest.warns(NotCreditWarning):
-        OnlineCredit.load(path, judged(verdict))
+        OnlineCredit(judged(verdict))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for fine in (judged("credit"), judged(None), Says(0.5)):
@@ -405,25 +400,6 @@ def test_a_compiled_learner_sees_through_a_view():
     np.testing.assert_array_equal(wide.lengths, narrow.lengths)
 
 
-class Own(CenteredView):
-    """A view of one's own."""
-
-
-def test_options_and_views_come_back_from_a_file(tmp_path):
-    potential = online(reward=3.0, cap=0.5, reset_on_reward=True, repeat=True, warn_after=None)
-    path = potential.save(tmp_path / "online.json")
-    again = OnlineCredit.load(path, CropCredit())
-    assert again.options == potential.options and again.bound == 1.5
-    assert [file.name for file in tmp_path.iterdir()] == ["online.json"]
-    envs = [VectorPotentialShaping(TriggersVectorEnv(3, **VIEWED, window=None), one, 0.9) for one in (again, potential)]
-    np.testing.assert_array_equal(*(play_many(env, 30, MODES[0])[0] for env in envs))
-    with pytest.raises(ValueError, match=r"cannot be saved: keep it in your code"):
-        online(Own(3)).save(path)
-    path.write_text(path.read_text().replace("CenteredView", "CropView"))
-    with pytest.raises(FileFormatError, match="does not match its checksum"):
-        OnlineCredit.load(path, CropCredit())
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -431,7 +407,6 @@ def test_options_and_views_come_back_from_a_file(tmp_path):
         ({"scale": 0}, ValueError, "scale must be a positive number, got 0"),
         ({"reward": -1}, ValueError, "reward must be a positive number, got -1"),
         ({"cap": 0}, ValueError, r"cap must be a share of the reward, in \(0, 1\], got 0"),
-        ({"warn_after": 0}, ValueError, "warn_after must be an integer of at least 1, got 0"),
         ({"secret": "model.safetensors"}, TypeError, "expected a fitted Secret, or an object with step_credit"),
         ({"observation": CenteredView}, TypeError, "observation must be a view"),
     ],

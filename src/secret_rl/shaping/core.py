@@ -310,11 +310,11 @@ def warn_unless_credit(secret: object) -> None:
 
 def one_row(space: gym.Space[Any], element: Any) -> Any:
     """An element of a space as a batch of one."""
-
-    def row(leaf: gym.Space[Any], part: Any) -> Any:
-        return np.asarray(part, leaf.dtype)[None] if isinstance(leaf, _ARRAYS) else (part,)
-
-    return map_leaves(row, space, element)
+    if isinstance(space, _ARRAYS):
+        return np.asarray(element, space.dtype)[None]
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        return map_leaves(one_row, space, element)
+    return (element,)
 
 
 def last_seen(observations: Any, final: Mapping[int, Any], space: gym.Space[Any]) -> Any:

@@ -34,25 +34,17 @@ _LONGEST_KEY = 512  # bytes; of larger rows, pictures for one, a digest is kept
 
 @dataclass(frozen=True)
 class LearningReport:
-    """How well a network learned the values of visits; errors are mean squares over visits."""
+    """How well a network learned the values of visits."""
 
     visits: int
     distinct: int
     """Observations that differ: what the network learned on, each with the mean over its visits."""
     steps: int
     """Updates of the network that was kept."""
-    error: float
-    """Against the mean of each observation, over the visits that were learned from."""
-    constant_error: float
-    """The same of the best constant."""
-    validation_error: float | None = None
-    """Over the visits of episodes that were held out, if any."""
-    validation_constant_error: float | None = None
-
-    @property
-    def explained(self) -> float:
-        """The share of the variance between observations that the network explains, up to 1."""
-        return 1.0 - self.error / self.constant_error if self.constant_error > 0 else 1.0
+    explained: float
+    """The share of the variance between observations, weighted by visits, that the network explains, up to 1."""
+    validation_explained: float | None = None
+    """The same of the visits of episodes that were held out, if any."""
 
 
 class LearnedPotential:
@@ -175,7 +167,7 @@ def learn_potential(
         seed: Of the first weights, of batches and of what is held out.
         progress: Show a progress bar; by default if the terminal is interactive.
     """
-    from secret_rl.shaping.networks import PotentialNetwork, new_network, regress
+    from secret_rl.shaping.networks import PotentialNetwork, regress
 
     units, steps = check_integer("units", units, 1), check_integer("steps", steps, 1)
     threshold = check_number("threshold", threshold, lambda share: 0 <= share < 1, "a share of Phi, in [0, 1)")
@@ -201,11 +193,14 @@ def learn_potential(
     rows, targets = map_arrays(lambda part: part[seen], distinct), learned[0][seen] / largest
     weights = np.sqrt(learned[1][seen])  # so that observations that come often do not drown those near rewards
     judge = None if judged is None else lambda network: error(network, judged)
-    network = new_network(trajectories.observation_space, units, seed)
+    steps = steps if high > low else 1
     with progress_bar(progress, "updates") as tick:
-        kept = regress(network, rows, targets, weights, judge, tick, steps if high > low else 1, seed)
-    errors = [(error(network, of) * largest**2, _variance(*of)) for of in (learned, judged) if of is not None]
-    report = LearningReport(visits.count, count, kept, *(number for pair in errors for number in pair))
+        network, kept = regress(trajectories.observation_space, units, rows, targets, weights, judge, tick, steps, seed)
+    explained = [
+        1.0 - error(network, (means, times)) / (_variance(means / largest, times) or 1.0)
+        for means, times in (learned, judged or learned)
+    ]
+    report = LearningReport(visits.count, count, kept, explained[0], explained[1] if judged else None)
     bounds = {"low": low, "high": high, "threshold": threshold, "reward_bound": largest_return(trajectories)}
     return LearnedPotential(network, trajectories.observation_space, **bounds, report=report)
 

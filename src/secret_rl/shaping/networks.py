@@ -77,7 +77,8 @@ def _tensors(rows: Any, chosen: NDArray[np.int64] | slice = slice(None)) -> Any:
 
 
 def regress(
-    network: PotentialNetwork,
+    space: gym.Space[Any],
+    units: int,
     rows: Any,
     targets: NDArray[np.float64],
     weights: NDArray[np.float64],
@@ -85,12 +86,15 @@ def regress(
     tick: Tick,
     steps: int,
     seed: int,
-) -> int:
-    """Fit a network to the targets of distinct rows by weighted squared error; returns the number of updates it had.
+) -> tuple[PotentialNetwork, int]:
+    """A network with the least weighted squared error on distinct rows, and the number of updates it had.
 
     With ``error``, which is evaluated now and then, the network with the least of that is kept.
     """
     order = np.random.default_rng(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = PotentialNetwork(space, units)
     network.standardise(_tensors(rows))
     goals, importance = (torch.from_numpy(numbers).float() for numbers in (targets, weights / weights.mean()))
     whole = len(targets) <= _BATCH_SIZE
@@ -118,12 +122,4 @@ def regress(
         if number % 50 == 0 or number == steps:
             tick(f"error {float(loss.detach()):.3g}", number, steps)
     network.load_state_dict(best)
-    network.double().eval()
-    return kept
-
-
-def new_network(space: gym.Space[Any], units: int, seed: int) -> PotentialNetwork:
-    """A network with random weights; the global generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return PotentialNetwork(space, units)
+    return network.double().eval(), kept

@@ -1,50 +1,42 @@
 """Potentials of the history: credit is added up as steps happen."""
 
 import warnings
-from os import PathLike
-from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.checks import check_integer
-from secret_rl.files import FileFormat
 from secret_rl.shaping.core import Batch, CoverageWarning, Mask, Values, check_number, warn_unless_credit
 from secret_rl.shaping.learned import RowCache, row_keys
 from secret_rl.trajectories.nested import map_arrays
-from secret_rl.views import View, view_from_json, view_to_json
-from secret_rl.views.kinds import is_own
+from secret_rl.views import View
 
-_FORMAT = FileFormat("secret-rl online credit", remedy="make it again with OnlineCredit(...).save")
+_WARN_AFTER = 5_000  # steps, none of which earned
 
 
 class StepCredit(Protocol):
-    """Gives the credit of a step when it is taken: a fitted ``Secret``, or anything alike.
-
-    A ``Secret`` with ``transitions=True`` is given what each step led to as well.
-    """
+    """Gives the credit of a step when it is taken: a fitted ``Secret``, or anything alike."""
 
     def step_credit(self, observations: Any, actions: Any, /) -> NDArray[np.float64]:
-        """(steps,) the share of a reward that each (observation, action) pair would earn, from 0 to 1."""
+        """(steps,) the share of a reward that each (observation, action) pair would earn, from 0 to 1.
 
-    def check_spaces(self, observation_space: Any, action_space: Any, /) -> None:
-        """An error where it cannot read observations and actions of these spaces."""
+        A ``Secret`` with ``transitions=True`` is given what each step led to as well.
+        """
 
 
 class OnlineCredit:
     """Phi is the credit earned so far in this episode, scaled down and kept below the reward it stands for.
 
     Each step is scored when it is taken, with what rewards of the *source* looked for: no trajectory and no reward
-    of the target is needed, there are no unvisited states, and a step costs the same whatever came before it. A
-    potential of the history is still potential-based shaping: the history is a state.
+    of the target is needed, and there are no unvisited states.
 
     Each (observation, action) pair earns once an episode, so that an agent cannot farm one that a poor model credits by
     mistake; with ``reset_on_reward``, once between two rewards. Pairs are equal to the byte: observations that never
     repeat, with a clock or with noise, need a view that drops it (``DropView``) for this to bind.
 
-    A model whose report says that it did not learn credit gives a ``NotCreditWarning``.
+    A ``CoverageWarning`` says when none of 5,000 steps earned anything, a ``NotCreditWarning`` that the report of the
+    model denies that it learned credit.
 
     Args:
         secret: A fitted ``Secret``.
@@ -54,7 +46,6 @@ class OnlineCredit:
         cap: The largest potential, as a share of ``reward``.
         reset_on_reward: The sum starts anew once a positive reward was paid: for tasks that pay again and again.
         repeat: Every step earns: for tasks in which steps that look alike earn each their own, such as two switches.
-        warn_after: Steps, none of which earned, before a ``CoverageWarning`` says so, once; None: never.
         observation: Gives what the model was fitted on where the agent observes something else: a view, such as
             ``CenteredView(3)`` for an agent that sees the full state of Triggers.
     """
@@ -69,7 +60,6 @@ class OnlineCredit:
         cap: float = 0.95,
         reset_on_reward: bool = False,
         repeat: bool = False,
-        warn_after: int | None = 5_000,
         observation: View | None = None,
     ) -> None:
         if not callable(getattr(secret, "step_credit", None)):
@@ -83,7 +73,6 @@ class OnlineCredit:
             "cap": check_number("cap", cap, lambda number: 0 < number <= 1, "a share of the reward, in (0, 1]"),
             "reset_on_reward": bool(reset_on_reward),
             "repeat": bool(repeat),
-            "warn_after": None if warn_after is None else check_integer("warn_after", warn_after, 1),
         }
         warn_unless_credit(secret)
         self._secret, self._view = secret, observation
@@ -91,7 +80,7 @@ class OnlineCredit:
         self.bound, self.reward_bound = float(cap * reward), float(reward)
         self._factor = float(scale * reward)
         self._known = RowCache(self._additions)
-        self._watching = warn_after is not None  # until a step earns, or the user was warned that none does
+        self._watching = True  # until a step earns, or the user was warned that none does
         self._largest = 0.0  # credit of a step
         self._unpaid = 0  # steps
 
@@ -148,21 +137,6 @@ class OnlineCredit:
         pairs = pairs.reshape(model.next_states.shape).astype(np.int32)
         return {"pairs": pairs, "credit": rows, "cap": self.bound, "once": not self.options["repeat"]}
 
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write the options as JSON; the model is saved with ``Secret.save``."""
-        if not (self._view is None or is_own(self._view)):
-            raise ValueError(f"{self._view!r} cannot be saved: keep it in your code, or use a view of secret_rl.views")
-        view = None if self._view is None else view_to_json(self._view)
-        return _FORMAT.write_json(Path(path), {"options": self.options, "observation": view})
-
-    @classmethod
-    def load(cls, path: str | PathLike[str], secret: StepCredit) -> "OnlineCredit":
-        """Read what ``save`` wrote, for a model that was loaded with ``Secret.load``."""
-        content = _FORMAT.read_json(Path(path))
-        with _FORMAT.reading(Path(path)):
-            view = content["observation"]
-            return cls(secret, **content["options"], observation=None if view is None else view_from_json(view))
-
     def _earned(self, carry: "_Sums", which: list[int], pairs: tuple[Any, ...]) -> list[float]:
         """(rows,) what steps of some environments earn."""
         keys, earned = self._known.find(*pairs)
@@ -176,7 +150,7 @@ class OnlineCredit:
                         carry.paid[env].add(key)
         elif self._watching:
             self._unpaid += len(earned)
-            if self._unpaid >= self.options["warn_after"]:
+            if self._unpaid >= _WARN_AFTER:
                 self._warn_unpaid(f"none of the first {self._unpaid:,} steps earned anything")
         return earned
 
@@ -191,7 +165,7 @@ class OnlineCredit:
         return np.where(credit > self.options["threshold"], self._factor * credit, 0.0)
 
     def _warn_unpaid(self, what: str) -> None:
-        """Warn once, unless that is turned off."""
+        """Warn once."""
         if self._watching:
             self._watching = False
             warnings.warn(

@@ -175,15 +175,6 @@ class ShapedVectorEnv(VectorWrapper):  # generic since Gymnasium 1.4 only
 class VectorPotentialShaping(ShapedVectorEnv):
     """``PotentialShaping`` for vector environments: the same rewards and infos, the same arguments.
 
-    >>> import gymnasium as gym, secret_rl
-    >>> from secret_rl.shaping import TablePotential, VectorPotentialShaping
-    >>> envs = gym.make_vec("secret_rl/Triggers-v0", num_envs=4, layout_seed=1)
-    >>> envs = VectorPotentialShaping(envs, TablePotential({state: state / 1024 for state in range(1024)}), 0.99)
-    >>> _ = envs.reset(seed=0)
-    >>> _, rewards, _, _, infos = envs.step(envs.action_space.sample())
-    >>> bool((rewards == infos["env_reward"] + infos["shaping_reward"]).all())
-    True
-
     In NEXT_STEP mode the step that resets an environment pays nothing. In SAME_STEP mode, the two parts of the last
     reward of an episode are in ``infos["final_info"]``, as everything else of its last step is.
     """
