@@ -17,7 +17,6 @@ from secret_rl.sb3 import CreditBonusVecEnv, bonus_with
 from secret_rl.shaping import (
     CreditBonus,
     NoPotential,
-    ObservationKey,
     OnlineCredit,
     PotentialShaping,
     VectorCreditBonus,
@@ -187,17 +186,6 @@ def test_visits_are_counted_alike_in_all_wrappers(mode, state, seed, n, masks):
     wrapped = [lambda make=make: CreditBonus(make(), potential, scale=0.5) for make in makers]
     ended, paid = compare(ours, SyncVectorEnv(wrapped, autoreset_mode=mode), seed, 40, mode, masks)
     assert ended and paid
-
-
-def test_states_that_cannot_be_counted_are_named():
-    with pytest.raises(TypeError, match="state must be None, ObservationKey"):
-        VisitCounts("observed")
-    with pytest.raises(TypeError, match="does not fit Dict"):
-        CreditBonus(EveryEnding(), VisitCounts(ObservationKey()))
-    env = CreditBonus(gym.make("FrozenLake-v1"), VisitCounts())
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match=r'info has no "state" .*give a state='):
-        env.step(0)
 
 
 def test_counts_are_shared_by_environments_and_go_on_from_a_state():

@@ -153,8 +153,6 @@ FIVE_STEPS_CREDIT = attributions([5], *ROWS)
     [
         # credit of the steps: 0.5 + 0.5, 1.5 - 0.5, -0.5 + 0.25, 0.25, 0; the pair (10, 1) comes at steps 0 and 2
         ({"kind": "paper"}, {10: 1.0 + 0.25, 11: 0.75 + 0.75, 12: 0.0}),
-        # of positive rewards alone: 0.5 + 0.5, 1.5, 0.25, 0.25, 0
-        ({"kind": "paper", "rewards": "positive"}, {10: 1.5 + 0.25, 11: 1.25 + 1.25, 12: 0.0}),
         # still to come and earned: 0, 0.5 + 0.5, 2 + 0.5, 0.75, 1, and nothing after the last
         ({"delay_discount": 1}, {10: (0 + 2.5 + 1) / 3, 11: (1 + 0.75) / 2, 12: 0.0}),
         ({"delay_discount": 1, "rewards": "all"}, {10: (0 + 2 + 1) / 3, 11: (1 - 0.25) / 2, 12: 0.0}),
@@ -162,14 +160,8 @@ FIVE_STEPS_CREDIT = attributions([5], *ROWS)
         ({"delay_discount": 0.5}, {10: (2 + 0.125 + 1) / 3, 11: (0.25 + 0.0625 + 0.375) / 2, 12: 0.0}),
         # earned so far: 0, 1, 2.5, 2.75, 3, 3
         ({"kind": "cumulative"}, {10: (0 + 2.5 + 3) / 3, 11: (1 + 2.75) / 2, 12: 3.0}),
-        ({"kind": "cumulative", "rewards": "all"}, {10: (0 + 2 + 2) / 3, 11: (1 + 1.75) / 2, 12: 2.0}),
         # from step 0: 2/4 + 1/16; 1: 2/2 + 1/8; 2: 2 + 1/4; 3: 1/2; 4: 1; nothing after the last
         ({"kind": "value", "delay_discount": 0.5}, {10: (0.5625 + 2.25 + 1) / 3, 11: (1.125 + 0.5) / 2, 12: 0.0}),
-        # with -1 at step 3 as well
-        (
-            {"kind": "value", "delay_discount": 0.5, "rewards": "all"},
-            {10: (0.4375 + 1.75 + 1) / 3, 11: (0.875 - 0.5) / 2, 12: 0.0},
-        ),
     ],
 )
 def test_five_steps_worked_by_hand(how, expected):

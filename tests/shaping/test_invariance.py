@@ -1,6 +1,5 @@
 """Shaping changes no optimal policy: exact solutions of tasks that are read off the real wrapper."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
@@ -104,19 +103,3 @@ def test_time_limits_want_the_choice_that_fits_the_agent():
     assert error("zero", bootstraps=False) < 1e-9
     assert error("zero", bootstraps=True) > 0.1
     assert error("keep", bootstraps=False) > 0.1
-
-
-def test_both_flags_at_once_count_as_termination():
-    class Both(gym.Env):
-        observation_space = action_space = gym.spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            return 0, {"state": 0}
-
-        def step(self, action):
-            return 1, 0.0, True, True, {"state": 1}
-
-    for truncation in ("keep", "zero"):
-        env = PotentialShaping(Both(), TablePotential({0: 0.5, 1: 4.0}), 0.9, truncation=truncation)
-        env.reset()
-        assert env.step(0)[1] == pytest.approx(-0.5)

@@ -8,12 +8,10 @@ from tests.shaping.mdps import MdpEnv, is_clear, measure, random_mdp
 from tests.shaping.playing import MODES, changed_states, compare_wrappers, phi_along
 
 from secret_rl.shaping import (
-    Batch,
     ChangingPotential,
     EventCredit,
     GridKey,
     NoPotential,
-    ObservationKey,
     PotentialShaping,
     ReplayShaping,
     TablePotential,
@@ -81,30 +79,6 @@ def test_side_by_side_each_environment_goes_over_at_its_own_start(mode, seed, n,
                 changing.swap(POTENTIALS[which])
 
     compare_wrappers(EveryEnding, lambda: changing, mode, seed % 2**31, n=n, steps=30, before_step=swap)
-
-
-def test_episodes_that_began_before_and_after_a_swap_run_beside_each_other():
-    one, other = (TablePotential({0: 0.0, 1: value}, state=ObservationKey()) for value in (1.0, 2.0))
-    changing = ChangingPotential(one)
-    carry, none = changing.init(3), np.zeros(3, bool)
-
-    def ask(starts):
-        nonlocal carry
-        starts = np.isin(np.arange(3), starts)
-        carry, _ = changing.step(carry, Batch(starts, none, np.zeros(3, int)))
-        carry, phi = changing.step(carry, Batch(none, ~none, np.ones(3, int)))
-        return phi.tolist()
-
-    assert ask([0, 1, 2]) == [1.0, 1.0, 1.0]
-    changing.swap(other)
-    assert ask([2]) == [1.0, 1.0, 2.0]
-    assert ask([0]) == [2.0, 1.0, 2.0]
-    changing.swap(one)  # back again: the episodes of its first time go on beside those of the second
-    assert ask([2]) == [2.0, 1.0, 1.0]
-    assert ask([0, 1]) == [1.0, 1.0, 1.0]
-    assert len(carry) == 1, "potentials that no episode is shaped with any more are let go"
-    assert (changing.bound, changing.reward_bound, changing.swaps) == (1.0, None, 2)
-    assert "swapped 2 times" in repr(changing)
 
 
 def test_what_does_not_fit_is_refused(tmp_path):

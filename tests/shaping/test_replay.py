@@ -136,8 +136,6 @@ def test_what_cannot_be_known_is_refused():
     shaping.step(~none, *step[:-2], np.array([True, False]), none)
     with pytest.raises(ValueError, match="no episode has begun in environment 0"):
         shaping.step(none, *step)
-    with pytest.raises(ValueError, match="2 environments came before"):
-        shaping.step(np.ones(3, bool), *step)
     with pytest.raises(ValueError, match="discount must be"):
         ReplayShaping(PLACES, 1.5)
     with pytest.raises(TypeError, match="is not a potential"):

@@ -233,18 +233,17 @@ class Shaper:
     def step(self, batch: Batch, terminated: Mask, truncated: Mask, last: Batch | None = None) -> Values:
         """(n,) what shaping adds to the rewards of a step; 0 where an episode only started.
 
-        ``last`` holds the last steps of episodes where ``batch`` already shows the start of the next ones.
+        ``last`` holds the last steps of the episodes where ``batch`` already shows the start of the next ones.
         """
         final = self.phi if last is None else self._query(last)
         after = now = self._query(batch)
         if not batch.everywhere:
             after = now = np.where(batch.active, now, self.phi)
-        idle = batch.starts
         if last is not None:
-            after, idle = np.where(last.steps, final, now), idle & ~last.steps
+            after = np.where(last.steps, final, now)
         shaping = self.rewards(self.phi, after, terminated, truncated)
-        if np.count_nonzero(idle):
-            shaping = np.where(idle, 0.0, shaping)
+        if last is None and np.count_nonzero(batch.starts):
+            shaping = np.where(batch.starts, 0.0, shaping)
         # A sum of squares is finite only if all of them are: one number to look at.
         if not isfinite(shaping.dot(shaping)) and not np.isfinite(shaping).all():
             env = int(np.argmin(np.isfinite(shaping)))

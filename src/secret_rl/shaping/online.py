@@ -94,13 +94,14 @@ class OnlineCredit:
     def step(self, carry: "_Sums", batch: Batch, /) -> tuple["_Sums", Values]:
         """(n,) Add what the steps earned; episodes that start have earned nothing."""
         seen = self._rows(batch.select(batch.observations))  # of the rows that start or step
-        if np.count_nonzero(batch.steps):
+        stepping = np.count_nonzero(batch.steps)
+        if stepping:
             if carry.observed is None:
                 raise RuntimeError("a step came before any episode started: give a batch with starts first")
-            stepped = batch.steps if batch.everywhere else batch.steps[batch.active]
-            then = (_rows(seen, stepped),) if self._transitions else ()
-            pairs = _rows(carry.observed, batch.steps), _rows(batch.actions, batch.steps), *then
-            carry.sums[batch.steps] += self._earned(carry, np.flatnonzero(batch.steps).tolist(), pairs)
+            which = slice(None) if stepping == len(batch.steps) else np.flatnonzero(batch.steps)
+            then = (_rows(seen, batch.steps[batch.active]),) if self._transitions else ()
+            pairs = _rows(carry.observed, which), _rows(batch.actions, which), *then
+            carry.sums[which] += self._earned(carry, np.flatnonzero(batch.steps).tolist(), pairs)
             if self.options["reset_on_reward"]:
                 carry.restart(batch.steps & (batch.rewards > 0))
         if np.count_nonzero(batch.starts):
@@ -187,9 +188,11 @@ class _Sums:
 
     def observe(self, seen: Any, batch: Batch) -> None:
         """Keep what the rows of a batch observe now, as a copy: environments reuse their arrays."""
-        if batch.everywhere or self.observed is None:
-            shape = (len(batch.active),)
-            self.observed = map_arrays(lambda new: np.empty(shape + np.shape(new)[1:], np.asarray(new).dtype), seen)
+        if batch.everywhere:
+            self.observed = map_arrays(np.array, seen)
+            return
+        if self.observed is None:
+            self.observed = map_arrays(lambda new: np.empty((len(batch.active), *new.shape[1:]), new.dtype), seen)
         map_arrays(lambda old, new: old.__setitem__(batch.active, new), self.observed, seen)
 
     def restart(self, mask: Mask) -> None:
@@ -199,5 +202,5 @@ class _Sums:
             self.paid[env].clear()
 
 
-def _rows(nest: Any, which: NDArray[Any]) -> Any:
+def _rows(nest: Any, which: NDArray[Any] | slice) -> Any:
     return map_arrays(lambda array: np.asarray(array)[which], nest)

@@ -96,11 +96,6 @@ class ReplayShaping:
             spaces = infer(observations), infer(actions)
             self._shaper = Shaper(self.potential, self._config.rewards, len(started), *spaces)
             self._begun = np.zeros(len(started), np.bool_)
-        if started.shape != self._begun.shape:
-            raise ValueError(
-                f"started has shape {started.shape}, but transitions of {len(self._begun)} environments came before: "
-                "give one row for each, or begin anew with clone_with(potential)"
-            )
         begun = self._begun | started
         if not begun.all():
             env = int(np.argmin(begun))
