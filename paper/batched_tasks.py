@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from secret_rl.envs.tabular import TabularModel, TabularShaping, check_model, check_shaping
+from secret_rl.envs.tabular import TabularModel, TabularShaping, check_task
 from secret_rl.progress import progress_bar
 
 
@@ -104,8 +104,7 @@ def shaped(
     ):
         found.append([TabularShaping.of(m, option.discount) if shaping is None else shaping for m in listed])
         for model, own in zip(listed, found[-1], strict=True):
-            check_model(model)
-            check_shaping(own, model)
+            check_task(model, own)
             sizes = (*np.shape(model.observations)[1:], model.next_states.shape[1], model.max_steps)
             expected = expected or sizes
             if sizes != expected:

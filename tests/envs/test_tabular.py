@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import secret_rl  # noqa: F401  registers the environments
-from secret_rl.envs.tabular import TabularModel, TabularShaping, best_return, check_model, check_shaping, tabular_of
+from secret_rl.envs.tabular import TabularModel, TabularShaping, best_return, check_task, tabular_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersOptions
 from secret_rl.testing.strategies import triggers_options
 from secret_rl.views import CropView, ViewObservation
@@ -129,9 +129,9 @@ def small(**changes):
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(changes, message):
-    check_model(small())
+    check_task(small())
     with pytest.raises(ValueError, match=message):
-        check_model(small(**changes))
+        check_task(small(**changes))
     with pytest.raises(ValueError, match=message):
         TabularModel.of(**small(**changes)._asdict())
 
@@ -150,7 +150,7 @@ def test_arrays_that_do_not_fit_are_refused(changes, message):
 def test_shapings_that_do_not_fit_are_refused(changes, message):
     shaping = TabularShaping.of(small(), 0.9)
     with pytest.raises(ValueError, match=message):
-        check_shaping(shaping._replace(**changes), small())
+        check_task(small(), shaping._replace(**changes))
     with pytest.raises(ValueError, match=message):
         TabularShaping.of(small(), 0.9, **changes)
 

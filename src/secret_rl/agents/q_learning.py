@@ -6,8 +6,7 @@ is stepped (``PlainRun``), with the same random numbers, choices and updates.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from numba import get_num_threads, int64, njit, uint32, uint64
 from numpy.typing import NDArray
 
 from secret_rl.checks import check_integer
-from secret_rl.envs.tabular import TabularModel, TabularShaping, check_model, check_shaping, tabular_of
+from secret_rl.envs.tabular import TabularModel, TabularShaping, check_task, tabular_of
 from secret_rl.envs.triggers.rules import WEYL, mix
 from secret_rl.progress import Show, progress_bar
 
@@ -71,11 +70,11 @@ class QLearning:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, zero_allowed in (("learning_rate", False), ("epsilon", True), ("discount", False)):
-            value, allowed = getattr(self, name), "[0, 1]" if zero_allowed else "(0, 1]"
+        for name, allowed in (("learning_rate", "(0, 1]"), ("epsilon", "[0, 1]"), ("discount", "(0, 1]")):
+            value = getattr(self, name)
             if isinstance(value, bool) or not hasattr(value, "__float__"):
                 raise TypeError(f"{name} must be a number in {allowed}, got {value!r}")
-            if not (0 < value <= 1 or (zero_allowed and value == 0)):  # NaN, too
+            if not (0 < value <= 1 or (allowed[0] == "[" and value == 0)):  # NaN, too
                 raise ValueError(f"{name} must lie in {allowed}, got {value!r}")
         check_integer("seed", self.seed, 0, 2**64 - 1)
 
@@ -99,25 +98,16 @@ class QLearning:
         episodes = check_integer("episodes", episodes, 1)
         check_env(env, self.discount)
         arrays = tabular_of(env) if state is None else None
-        if arrays is None:
-            run = PlainRun(env, self, state)
-            play, at_a_time = run.play, 1
-        else:
-            q, play = _compiled(_task(*arrays, self.discount), self)
-            at_a_time = max(1, _STEPS_AT_A_TIME // arrays[0].max_steps)
+        run = PlainRun(env, self, state) if arrays is None else _CompiledRun(*_task(*arrays, self.discount), self)
         returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
         with progress_bar(progress, "episodes") as tick:
-            for first in range(0, episodes, at_a_time):
-                last = min(first + at_a_time, episodes)
-                play(returns[first:last], lengths[first:last])
+            for first in range(0, episodes, run.at_a_time):
+                last = min(first + run.at_a_time, episodes)
+                run.play(returns[first:last], lengths[first:last])
                 recent = returns[max(0, last - _RECENT) : last]
                 tick(f"return {recent.mean():.2f} over {len(recent)} episodes", last, episodes)
         curve = LearningCurve(returns=returns, lengths=lengths, **asdict(self))
-        first_action = int(env.action_space.start)  # type: ignore[attr-defined]
-        if arrays is None:
-            return TabularAgent(run.values, curve, run.state_of, first_action)
-        names = [tuple(s) if isinstance(s, list) else s for s in np.asarray(arrays[0].states).tolist()]
-        return TabularAgent(dict(zip(names, q, strict=True)), curve, _state_in_info, first_action)
+        return TabularAgent(run.values, curve, run.state_of, int(env.action_space.start))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,8 +166,8 @@ def learn_many(
         discount: Must be that of the shapings.
     """
     episodes = check_integer("episodes", episodes, 1)
-    options = QLearning(learning_rate=learning_rate, epsilon=epsilon, discount=discount)
-    agents = [replace(options, seed=seed) for seed in seeds]
+    rates = {"learning_rate": learning_rate, "epsilon": epsilon, "discount": discount}
+    agents = [QLearning(seed=seed, **rates) for seed in seeds]
     shapings = [None] * len(models) if shapings is None else shapings
     if not len(models) or not agents:
         raise ValueError(f"nothing to learn: {len(models)} models and {len(agents)} seeds, expected at least one each")
@@ -193,8 +183,7 @@ def learn_many(
     lengths = np.empty(returns.shape, np.int64)
 
     def learn(learner: tuple[int, ...]) -> None:
-        _, play = _compiled(tasks[learner[0]], agents[learner[1]])
-        play(returns[learner], lengths[learner])
+        _CompiledRun(*tasks[learner[0]], agents[learner[1]]).play(returns[learner], lengths[learner])
 
     with ThreadPoolExecutor(get_num_threads()) as pool:  # compiled code runs without the interpreter's lock
         list(pool.map(learn, np.ndindex(returns.shape[:2])))
@@ -221,16 +210,12 @@ def _check_discount(shaping: float | None, own: float) -> None:
         raise ValueError(f"the rewards are shaped with discount {shaping}, but the agent's is {own}: {use}")
 
 
-def _state_source(env: gym.Env[Any, Any], info: Mapping[str, Any]) -> StateOf:
-    """``info["state"]`` if the first info has one, or a Discrete observation."""
-    if "state" in info:
-        return _state_in_info
-    if isinstance(env.observation_space, gym.spaces.Discrete):
-        return lambda observation, _: int(observation)
-    raise ValueError(
-        f"nothing tells states apart: observations are {env.observation_space}, expected Discrete, and info has no "
-        f'"state" but {sorted(map(str, info))}: pass state=, a function of (observation, info)'
-    )
+def _task(model: TabularModel, shaping: TabularShaping | None, discount: float) -> tuple[TabularModel, TabularShaping]:
+    """A model and its shaping (by default 0), checked: compiled code would read beyond arrays that do not fit."""
+    shaping = TabularShaping.of(model, discount) if shaping is None else shaping
+    check_task(model, shaping)
+    _check_discount(shaping.discount, discount)
+    return model, shaping
 
 
 def _state_in_info(_: Any, info: Mapping[str, Any]) -> Hashable:
@@ -244,6 +229,8 @@ def _state_in_info(_: Any, info: Mapping[str, Any]) -> Hashable:
 
 class PlainRun:
     """One learner that steps an environment, some episodes at a time."""
+
+    at_a_time = 1  # episodes between two updates of the progress bar
 
     def __init__(self, env: gym.Env[Any, Any], agent: QLearning, state: StateOf | None = None) -> None:
         self.state_of: Any = state  # where it is None, known after the first reset
@@ -267,7 +254,7 @@ class PlainRun:
             observation, info = self._env.reset(seed=self._env_seed)
             self._env_seed = None
             if self.state_of is None:
-                self.state_of = _state_source(self._env, info)
+                self.state_of = self._default_state(info)
             row = self._row(observation, info)
             gained, weight, length, over = 0.0, 1.0, 0, False
             while not over:
@@ -285,6 +272,17 @@ class PlainRun:
                 row = next_row
             returns[episode], lengths[episode] = gained, length
 
+    def _default_state(self, info: Mapping[str, Any]) -> StateOf:
+        """``info["state"]`` if the first info has one, or a Discrete observation."""
+        if "state" in info:
+            return _state_in_info
+        if isinstance(self._env.observation_space, gym.spaces.Discrete):
+            return lambda observation, _: int(observation)
+        raise ValueError(
+            f"nothing tells states apart: observations are {self._env.observation_space}, expected Discrete, and info "
+            f'has no "state" but {sorted(map(str, info))}: pass state=, a function of (observation, info)'
+        )
+
     def _row(self, observation: Any, info: Mapping[str, Any]) -> int:
         """The row of a state in the table of values; a state never met gets a new one."""
         state = self.state_of(observation, info)
@@ -300,19 +298,27 @@ class PlainRun:
         return row
 
 
-def _task(model: TabularModel, shaping: TabularShaping | None, discount: float) -> tuple[TabularModel, TabularShaping]:
-    """What compiled code reads; raise where arrays do not fit together: it would read beyond them."""
-    check_model(model)
-    shaping = TabularShaping.of(model, discount) if shaping is None else shaping
-    check_shaping(shaping, model)
-    _check_discount(shaping.discount, discount)
-    return model._replace(states=None, observations=None), shaping
+class _CompiledRun:
+    """One learner on a checked task as arrays; plays on as ``PlainRun`` does."""
 
+    state_of = staticmethod(_state_in_info)
 
-def _compiled(task: tuple[TabularModel, TabularShaping], agent: QLearning) -> tuple[NDArray[np.float64], Any]:
-    """The values (states, actions) of a new learner, and the function that plays on as ``PlainRun.play`` does."""
-    q: NDArray[np.float64] = np.zeros(task[0].next_states.shape)
-    return q, partial(_play, *task, _numbers(agent, q.shape[1]), q, np.zeros(1, np.int64))
+    def __init__(self, model: TabularModel, shaping: TabularShaping, agent: QLearning) -> None:
+        self._model, self._shaping = model._replace(states=None, observations=None), shaping
+        self._states, self._steps = model.states, np.zeros(1, np.int64)
+        self._q = np.zeros_like(model.next_states, np.float64)
+        self._numbers = _numbers(agent, self._q.shape[1])
+        self.at_a_time = max(1, _STEPS_AT_A_TIME // model.max_steps)
+
+    @property
+    def values(self) -> dict[Hashable, NDArray[np.float64]]:
+        """State -> (actions,) what has been learned so far."""
+        names = [tuple(s) if isinstance(s, list) else s for s in np.asarray(self._states).tolist()]
+        return dict(zip(names, self._q, strict=True))
+
+    def play(self, returns: NDArray[np.float64], lengths: NDArray[np.int64]) -> None:
+        """Play on for as many episodes as there are entries to fill."""
+        _play(self._model, self._shaping, self._numbers, self._q, self._steps, returns, lengths)
 
 
 class _Numbers(NamedTuple):
@@ -326,13 +332,9 @@ class _Numbers(NamedTuple):
 
 
 def _numbers(agent: QLearning, actions: int) -> _Numbers:
-    return _Numbers(
-        float(agent.learning_rate),
-        float(agent.discount),
-        np.uint64(round(agent.epsilon * 2**32)),
-        np.uint64(12 if actions <= 4 else 2**32),  # 12 divides evenly by 1, 2, 3 and 4
-        np.uint64(_stream_key(np.uint64(agent.seed))),
-    )
+    rates = float(agent.learning_rate), float(agent.discount), np.uint64(round(agent.epsilon * 2**32))
+    parts = np.uint64(12 if actions <= 4 else 2**32)  # 12 divides evenly by 1, 2, 3 and 4
+    return _Numbers(*rates, parts, np.uint64(_stream_key(np.uint64(agent.seed))))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -341,14 +343,7 @@ def _play(model, shaping, numbers, q, steps, returns, lengths):
 
     ``q`` (states, actions) and ``steps`` (1,) are what has been learned and how many steps were taken so far.
     """
-    if q.shape[1] == 4:  # the most common number; where it is a constant, loops over actions are unrolled
-        _learn(4, model, shaping, numbers, q, steps, returns, lengths)
-    else:
-        _learn(q.shape[1], model, shaping, numbers, q, steps, returns, lengths)
-
-
-@njit(cache=True, inline="always", error_model="numpy")
-def _learn(actions, model, shaping, numbers, q, steps, returns, lengths):
+    actions = q.shape[1]
     # Arrays by name: reaching into a tuple counts references.
     next_states, rewards, terminations = model.next_states, model.rewards, model.terminated
     potentials, pairs, credits = shaping.potential, shaping.pairs, shaping.credit

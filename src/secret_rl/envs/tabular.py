@@ -44,7 +44,7 @@ class TabularModel(NamedTuple):
         arrays = following, np.asarray(rewards, np.float64), np.asarray(terminated, np.bool_)
         about = (np.arange(len(following)) if given is None else given for given in (states, observations))
         model = cls(*arrays, int(start), int(max_steps), *about)
-        check_model(model)
+        check_task(model)
         return model._replace(next_states=following.astype(np.int32))
 
 
@@ -90,54 +90,47 @@ class TabularShaping(NamedTuple):
         rows = np.asarray(np.zeros(shape) if pairs is None else pairs, np.int32)
         added = np.asarray(np.zeros(1) if credit is None else credit, np.float64)
         shaping = cls(discount, phi, rows, added, float(cap), float(scale), once, keep_on_truncation)
-        check_shaping(shaping, model)
+        check_task(model, shaping)
         return shaping
 
 
-def check_model(model: TabularModel) -> None:
+def check_task(model: TabularModel, shaping: TabularShaping | None = None) -> None:
     """Raise if the arrays do not fit together: compiled code would read beyond them."""
     shape = np.shape(model.next_states)
     if len(shape) != 2 or 0 in shape:
         raise ValueError(f"next_states must have shape (states, actions), got shape {shape}")
     if model.max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {model.max_steps}")
-    for name in ("rewards", "terminated"):
-        _check_shape(name, getattr(model, name), shape, shape)
-    _check_indices("start", model.start, shape[0])
-    _check_indices("next_states", model.next_states, shape[0])
-    _check_finite("rewards", model.rewards)
-
-
-def check_shaping(shaping: TabularShaping, model: TabularModel) -> None:
-    """Raise if the arrays do not fit together, or not with the model."""
-    shape = model.next_states.shape
-    _check_shape("potential", shaping.potential, shape[:1], shape)
-    _check_shape("pairs", shaping.pairs, shape, shape)
-    if np.ndim(shaping.credit) != 1 or not len(shaping.credit):
-        raise ValueError(f"credit must have shape (rows,), got shape {np.shape(shaping.credit)}")
-    _check_indices("pairs", shaping.pairs, len(shaping.credit))
-    for name in ("potential", "credit", "scale"):
-        _check_finite(name, getattr(shaping, name))
-    if not shaping.cap >= 0:  # NaN, too
-        raise ValueError(f"cap must be 0 or more (inf for none), got {shaping.cap}")
-
-
-def _check_shape(name: str, array: Any, expected: tuple[int, ...], model: tuple[int, ...]) -> None:
-    if np.shape(array) != expected:
-        raise ValueError(f"{name} must have shape {expected} to fit next_states {model}, got shape {np.shape(array)}")
-
-
-def _check_indices(name: str, indices: Any, count: int) -> None:
-    low, high = np.min(indices), np.max(indices)
-    if low < 0 or high >= count:
-        raise ValueError(f"{name} must lie from 0 to {count - 1}, got {low if low < 0 else high}")
-
-
-def _check_finite(name: str, values: Any) -> None:
-    finite = np.isfinite(values)
-    if not finite.all():
-        where = tuple(np.argwhere(~finite)[0].tolist())
-        raise ValueError(f"{name} must be finite, got {np.asarray(values)[where]} at {where}")
+    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "rewards": (model.rewards, shape),
+        "terminated": (model.terminated, shape),
+    }
+    indices: dict[str, tuple[Any, int]] = {
+        "start": (model.start, shape[0]),
+        "next_states": (model.next_states, shape[0]),
+    }
+    numbers: dict[str, Any] = {"rewards": model.rewards}
+    if shaping is not None:
+        if np.ndim(shaping.credit) != 1 or not len(shaping.credit):
+            raise ValueError(f"credit must have shape (rows,), got shape {np.shape(shaping.credit)}")
+        if not shaping.cap >= 0:  # NaN, too
+            raise ValueError(f"cap must be 0 or more (inf for none), got {shaping.cap}")
+        shapes |= {"potential": (shaping.potential, shape[:1]), "pairs": (shaping.pairs, shape)}
+        indices["pairs"] = shaping.pairs, len(shaping.credit)
+        numbers |= {"potential": shaping.potential, "credit": shaping.credit, "scale": shaping.scale}
+    for name, (array, expected) in shapes.items():
+        if np.shape(array) != expected:
+            raise ValueError(
+                f"{name} must have shape {expected} to fit next_states {shape}, got shape {np.shape(array)}"
+            )
+    for name, (values, count) in indices.items():
+        low, high = np.min(values), np.max(values)
+        if low < 0 or high >= count:
+            raise ValueError(f"{name} must lie from 0 to {count - 1}, got {low if low < 0 else high}")
+    for name, values in numbers.items():
+        if not np.isfinite(values).all():
+            where = tuple(np.argwhere(~np.isfinite(values))[0].tolist())
+            raise ValueError(f"{name} must be finite, got {np.asarray(values)[where]} at {where}")
 
 
 def tabular_of(env: gym.Env[Any, Any]) -> tuple[TabularModel, TabularShaping | None] | None:

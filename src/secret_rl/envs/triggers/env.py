@@ -31,7 +31,7 @@ class TriggersEnv(gym.Env[Any, Any]):
     (agent, trigger, prize). ``info["state"]`` numbers the full state within the maze;
     ``info["trigger_activated"]`` says whether the step just taken activated a switch.
 
-    The options are those of ``TriggersOptions``.
+    The options are those of ``TriggersOptions``; ``render_mode`` is "rgb_array", "human", "ansi" or None.
 
     >>> import gymnasium as gym, secret_rl
     >>> env = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=7)
@@ -42,20 +42,10 @@ class TriggersEnv(gym.Env[Any, Any]):
 
     metadata = METADATA
 
-    def __init__(
-        self,
-        size: int = 8,
-        triggers: int = 3,
-        prizes: int = 1,
-        window: int | None = 3,
-        inverted: bool = False,
-        layout_seed: int | None = None,
-        max_steps: int | None = None,
-        render_mode: str | None = None,
-    ) -> None:
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
         if render_mode is not None and render_mode not in METADATA["render_modes"]:
             raise ValueError(f"render_mode must be one of {METADATA['render_modes']}, got {render_mode!r}")
-        self.options = TriggersOptions(size, triggers, prizes, window, inverted, layout_seed, max_steps)
+        self.options = TriggersOptions(**options)
         self.render_mode = render_mode
         self._mazes = Mazes(self.options, 1)
         self._seeded = False
@@ -134,6 +124,8 @@ class TriggersEnv(gym.Env[Any, Any]):
 class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64], NDArray[Any]]):
     """Behaves as ``SyncVectorEnv`` over ``TriggersEnv`` does, infos and seeds included, thousands of times faster.
 
+    The options are those of ``TriggersOptions``, and ``num_envs``, ``autoreset_mode`` and ``render_mode``.
+
     >>> import gymnasium as gym, secret_rl
     >>> envs = gym.make_vec("secret_rl/Triggers-v0", num_envs=4096, vectorization_mode="vector_entry_point")
     >>> observations, infos = envs.reset(seed=0)
@@ -146,21 +138,15 @@ class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64
     def __init__(
         self,
         num_envs: int = 1,
-        size: int = 8,
-        triggers: int = 3,
-        prizes: int = 1,
-        window: int | None = 3,
-        inverted: bool = False,
-        layout_seed: int | None = None,
-        max_steps: int | None = None,
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **options: Any,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs must be at least 1, got {num_envs}")
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f'a vector env renders as "rgb_array" or not at all, got {render_mode!r}')
-        self.options = TriggersOptions(size, triggers, prizes, window, inverted, layout_seed, max_steps)
+        self.options = TriggersOptions(**options)
         self.num_envs = num_envs
         self.render_mode = render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
