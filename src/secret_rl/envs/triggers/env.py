@@ -138,15 +138,21 @@ class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64
     def __init__(
         self,
         num_envs: int = 1,
+        size: int = 8,
+        triggers: int = 3,
+        prizes: int = 1,
+        window: int | None = 3,
+        inverted: bool = False,
+        layout_seed: int | None = None,
+        max_steps: int | None = None,
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        **options: Any,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs must be at least 1, got {num_envs}")
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f'a vector env renders as "rgb_array" or not at all, got {render_mode!r}')
-        self.options = TriggersOptions(**options)
+        self.options = TriggersOptions(size, triggers, prizes, window, inverted, layout_seed, max_steps)
         self.num_envs = num_envs
         self.render_mode = render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
