@@ -133,12 +133,9 @@ def test_the_number_of_workers_changes_nothing(tmp_path, env, policy, options):
 
 def test_a_class_is_made_with_the_environment_it_plays():
     env = gym.make("CartPole-v1")
-    by_class = srl.collect(env, 10, Upright, seed=4)
-    assert by_class.equals(srl.collect(env, 10, Upright(env), seed=4))
-    assert by_class.meta["policy"] == "Upright"
-    noisy = srl.collect(env, 10, partial(Upright, noise=0.5), seed=4)
-    assert noisy.meta["policy"] == "Upright(noise=0.5)"
-    assert noisy.steps < by_class.steps / 2
+    noisy = srl.collect(env, 10, partial(Upright, noise=0.3), seed=4)
+    assert noisy.equals(srl.collect(env, 10, Upright(env, noise=0.3), seed=4))
+    assert noisy.meta["policy"] == "Upright(noise=0.3)"
 
 
 @pytest.mark.slow
@@ -206,20 +203,13 @@ def test_an_impossible_share_ends_with_an_explanation(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_vector_envs_give_every_sub_env_its_share(mode):
+def test_vector_envs_give_every_sub_env_its_share():
     """Also sub-envs whose episodes differ in length by a factor of ten."""
-
-    def collected():
-        makers = [lambda n=n: gym.make("CartPole-v1", max_episode_steps=n) for n in (3, 30)]
-        envs = gym.vector.SyncVectorEnv(makers, autoreset_mode=mode)
-        return srl.collect(envs, 11, lambda observations: np.zeros(2, int), seed=0)
-
-    data = collected()
-    assert len(data) == 11 and data.final_observations is not None
+    makers = [lambda n=n: gym.make("CartPole-v1", max_episode_steps=n) for n in (3, 30)]
+    data, again = (srl.collect(gym.vector.SyncVectorEnv(makers), 11, lambda _: np.zeros(2, int)) for _ in range(2))
+    assert len(data) == 11 and again.equals(data)
     assert (data.lengths[::2] == 3).all() and (data.lengths[1::2] > 3).all()
     assert data.truncated[data.offsets[1::2] - 1].all()
-    assert collected().equals(data)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -306,7 +296,11 @@ def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop
 
 
 def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, monkeypatch):
-    options = {"seed": 3, "env_options": {"desc": ("SFF", "FHF", "FFG")}}  # JSON has no tuples
+    options = {
+        "seed": 3,
+        "env_options": {"desc": ("SFF", "FHF", "FFG")},
+        "out": tmp_path / "data",
+    }  # JSON has no tuples
     real, commits = store.ResumableStore.commit, itertools.count(1)
 
     def interrupted(self, meta):
@@ -318,22 +312,21 @@ def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, m
         patch.setattr(store, "_SECONDS_BETWEEN_COMMITS", 0.0)
         patch.setattr(store.ResumableStore, "commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
+            srl.collect("FrozenLake-v1", 400, **options)
     assert (tmp_path / "data.partial").is_dir()
     other = {**options, "env_options": {"desc": np.array([list("SFF"), list("FFG")], dtype="c")}}  # nor arrays
     with pytest.raises(srl.files.ResumeError, match="unfinished collection with another env_options"):
-        srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **other)
-    resumed = srl.collect("FrozenLake-v1", 400, out=tmp_path / "data", **options)
-    assert resumed.equals(srl.collect("FrozenLake-v1", 400, **options))
+        srl.collect("FrozenLake-v1", 400, **other)
+    resumed = srl.collect("FrozenLake-v1", 400, **options)
+    assert resumed.equals(srl.collect("FrozenLake-v1", 400, **{**options, "out": None}))
 
 
-@pytest.mark.parametrize("seed", [8, 9])
-def test_a_second_collection_to_the_same_path_is_refused_and_changes_nothing(tmp_path, seed):
-    """With the same settings or others: the first one goes on, and ends with what it would have ended with."""
+def test_a_second_collection_to_the_same_path_is_refused_and_changes_nothing(tmp_path):
+    """The first one goes on, and ends with what it would have ended with."""
     first = collecting_elsewhere(ID, 20_000, tmp_path / "data")
     before = contents(tmp_path / "data.partial")
     with pytest.raises(InUseError, match="data is being written by another process.*wait for it to end"):
-        srl.collect(ID, 20_000, seed=seed, success_share=0.01, out=tmp_path / "data")
+        srl.collect(ID, 20_000, seed=8, success_share=0.01, out=tmp_path / "data")
     assert before == contents(tmp_path / "data.partial")
     first.communicate("", timeout=120)
     assert first.returncode == 0
@@ -343,32 +336,23 @@ def test_a_second_collection_to_the_same_path_is_refused_and_changes_nothing(tmp
 
 
 @pytest.mark.slow
-def test_collecting_to_disk_and_reading_batches_stay_within_bounded_memory(tmp_path):
+def test_compiled_collections_stay_within_bounded_memory(tmp_path):
     script = textwrap.dedent(
         """
         import resource, sys
         import secret_rl as srl
         def most():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        def anonymous():
-            return int(open("/proc/self/status").read().split("RssAnon:")[1].split()[0])
         options = {"size": 12, "window": None}
         srl.collect("secret_rl/Triggers-v0", 300, env_options=options, out=sys.argv[1] + "/warm")
         before = most()
         srl.collect("secret_rl/Triggers-v0", 8000, env_options=options, out=sys.argv[1] + "/large")
         print((most() - before) * 1024)
-        data = srl.Trajectories.load(sys.argv[1] + "/large", verify=True)
-        next(data.batches(16, seed=0))
-        before = anonymous()
-        seen = [anonymous() for number, _ in enumerate(data.batches(16, seed=0)) if number % 20 == 0]
-        print((max(seen) - before) * 1024)
         """
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
     size = sum(file.stat().st_size for file in (tmp_path / "large").iterdir())
-    collecting, reading = map(int, done.stdout.split())
-    assert size > 250 << 20
-    assert collecting < size / 4 and reading < size / 8
+    assert int(done.stdout) < size / 4 and size > 250 << 20
 
 
 def test_sb3_models_collect_reproducibly():
@@ -403,10 +387,10 @@ def test_recorder_keeps_what_the_user_plays():
 
 
 def test_progress_is_shown_on_request(capsys):
-    srl.collect(ID, 50, success_share=0.1, progress=True)
-    assert "50/50" in capsys.readouterr().err
-    srl.collect(ID, 50, progress=False)
-    assert capsys.readouterr().err == ""
+    for progress, shown in ((True, "50/50"), (False, "")):
+        srl.collect(ID, 50, success_share=0.1, progress=progress)
+        error = capsys.readouterr().err
+        assert shown in error and bool(error) is progress
 
 
 @pytest.mark.parametrize(
@@ -428,10 +412,3 @@ def test_progress_is_shown_on_request(capsys):
 def test_bad_arguments_are_named(arguments, options, error, message):
     with pytest.raises(error, match=message):
         srl.collect(*arguments, **options)
-
-
-def test_nothing_is_overwritten_unless_asked(tmp_path):
-    srl.collect(ID, 5, out=tmp_path / "data")
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        srl.collect(ID, 5, out=tmp_path / "data")
-    assert len(srl.collect(ID, 6, out=tmp_path / "data", overwrite=True)) == 6

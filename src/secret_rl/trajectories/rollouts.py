@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import gymnasium as gym
@@ -168,24 +168,14 @@ def _needs_rng(function: Callable[..., Any]) -> bool:
     return False
 
 
-class CompiledEpisodes(Protocol):
-    """What an environment's ``random_episodes()`` gives when it can play at compiled speed."""
-
-    bytes_per_episode: int
-
-    def outcomes(self, seeds: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Whether the episode of each seed holds a positive reward."""
-
-    def record(self, seeds: NDArray[np.uint64]) -> dict[str, Any]:
-        """The episodes of the seeds, by the field names of ``Trajectories``."""
-
-
 def compiled_blocks(env: Any, seed: int, workers: int, selection: Selection) -> Blocks:
-    """Random play of an environment that offers ``random_episodes()``.
+    """Random play of an environment that offers ``random_episodes()``, at compiled speed.
 
-    Where there is a share to reach, outcomes come first, and only what is kept is recorded.
+    That gives an object with ``bytes_per_episode``, ``outcomes(seeds)``, whether each episode holds a positive reward,
+    and ``record(seeds)``, the episodes by the field names of ``Trajectories``. Where there is a share to reach,
+    outcomes come first, and only what is kept is recorded.
     """
-    episodes: CompiledEpisodes = env.unwrapped.random_episodes()
+    episodes = env.unwrapped.random_episodes()
     single = "single_" if isinstance(env, VectorEnv) else ""
     spaces = {kind: getattr(env, single + kind) for kind in ("observation_space", "action_space")}
     size = int(np.clip(_BLOCK_BYTES // episodes.bytes_per_episode, 1, 4096))

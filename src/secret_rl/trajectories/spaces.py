@@ -1,7 +1,7 @@
 """Gymnasium spaces as JSON and inferred from data; and whether trajectories fit theirs."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +14,6 @@ from secret_rl.trajectories.nested import Array, Nest, leaf_spaces, named_arrays
 BUDGET = 32 << 20
 """Bytes that the spaces of a file may take, beside its own size: a few words can describe a space of any size."""
 _BYTES_PER_PART = 32 << 10  # what a part of a Dict or Tuple counts for, at least: at most 1,000 parts
-_ROWS_AT_A_TIME = 1 << 16  # bounds the memory of the checks on mapped data
 
 
 def to_json(space: gym.Space[Any]) -> dict[str, Any]:
@@ -105,29 +104,6 @@ def infer(nest: Nest) -> gym.Space[Any]:
     return spaces.Box(-np.inf, np.inf, shape, dtype.type)
 
 
-def problem_with_rows(space: gym.Space[Any], rows: Array) -> tuple[int, str] | None:
-    """The first row of a leaf array that is not an element of ``space``, and what is wrong with it."""
-    if rows.dtype.kind not in "biuf":
-        return 0, f"has dtype {rows.dtype}: expected numbers"
-    if rows.shape[1:] != space.shape:
-        return 0, f"has shape {rows.shape[1:]}, expected {space.shape} of {space}"
-    if rows.dtype.kind == "f" and isinstance(space, spaces.Box) and space.dtype.kind != "f":
-        return 0, f"is {rows.dtype}, expected {space.dtype} of {space}"
-    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
-    if rows.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(flat).all(1))
-        if len(bad):
-            return int(bad[0]), "holds NaN or an infinite value"
-    if isinstance(space, spaces.Box):  # its bounds are often only nominal: environments overshoot them in practice
-        return None
-    leaf: Any = space
-    low = np.ravel(getattr(leaf, "start", 0))
-    count = leaf.nvec if isinstance(leaf, spaces.MultiDiscrete) else leaf.n if isinstance(leaf, spaces.Discrete) else 2
-    high = low + np.ravel(count)
-    bad = np.flatnonzero(((flat < low) | (flat >= high)).any(1))
-    return (int(bad[0]), f"is {rows[bad[0]].tolist()}, outside {space}") if len(bad) else None
-
-
 def check_trajectories(data: Any, content: bool = True) -> None:
     """Raise ValueError unless trajectories are well-formed.
 
@@ -179,23 +155,34 @@ def check_rewards(rewards: Array, offsets: Array) -> None:
     """Raise ValueError unless rewards are one finite number per step."""
     if rewards.ndim != 1 or rewards.dtype.kind not in "fiu":
         raise ValueError(f"rewards must be one number per step, got {rewards.dtype} of shape {rewards.shape}")
-    for first, part in _parts_of(rewards):
-        bad = np.flatnonzero(~np.isfinite(part))
-        if len(bad):
-            found = f"rewards[{_where(first + int(bad[0]), offsets)}] is {part[bad[0]]}"
-            raise ValueError(f"{found}: expected a finite number; drop the episode or repair the reward")
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if len(bad):
+        found = f"rewards[{_where(int(bad[0]), offsets)}] is {rewards[bad[0]]}"
+        raise ValueError(f"{found}: expected a finite number; drop the episode or repair the reward")
 
 
 def _check_rows(path: str, rows: Array, space: gym.Space[Any], offsets: Array | None) -> None:
-    for first, part in _parts_of(rows):
-        problem = problem_with_rows(space, part)
-        if problem is not None:
-            raise ValueError(f"{path}[{_where(first + problem[0], offsets)}] {problem[1]}")
-
-
-def _parts_of(array: Array) -> Iterator[tuple[int, Array]]:
-    for first in range(0, max(len(array), 1), _ROWS_AT_A_TIME):
-        yield first, array[first : first + _ROWS_AT_A_TIME]
+    """Raise ValueError unless each row of a leaf array is an element of ``space``."""
+    first, problem = 0, ""
+    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+    if rows.dtype.kind not in "biuf":
+        problem = f"has dtype {rows.dtype}: expected numbers"
+    elif rows.shape[1:] != space.shape:
+        problem = f"has shape {rows.shape[1:]}, expected {space.shape} of {space}"
+    elif rows.dtype.kind == "f" and isinstance(space, spaces.Box) and space.dtype.kind != "f":
+        problem = f"is {rows.dtype}, expected {space.dtype} of {space}"
+    elif rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        first, problem = int(np.isfinite(flat).all(1).argmin()), "holds NaN or an infinite value"
+    elif not isinstance(space, spaces.Box):  # bounds of boxes are often only nominal: environments overshoot them
+        leaf: Any = space
+        low = np.ravel(getattr(leaf, "start", 0))
+        counts = leaf.nvec if hasattr(leaf, "nvec") else 2 if isinstance(leaf, spaces.MultiBinary) else leaf.n
+        inside = ((flat >= low) & (flat < low + np.ravel(counts))).all(1)
+        if not inside.all():
+            first = int(inside.argmin())
+            problem = f"is {rows[first].tolist()}, outside {space}"
+    if problem:
+        raise ValueError(f"{path}[{_where(first, offsets)}] {problem}")
 
 
 def _where(row: int, offsets: Array | None) -> str:

@@ -217,7 +217,7 @@ def _open(folder: Path, header: Mapping[str, Any], verify: bool | None = True) -
         spaces.from_json(header[kind], spaces.BUDGET + size) for kind in ("observation_space", "action_space")
     )
     data = Trajectories.from_columns(arrays, offsets, observations, actions, dict(header["meta"]), trusted=True)
-    spaces.check_trajectories(data, content=verify)
+    spaces.check_trajectories(data, content=False)
     vars(data)["fingerprint"] = fingerprint_of(
         {name: (entry["dtype"], entry["shape"], entry["crc32"]) for name, entry in entries.items()}
     )

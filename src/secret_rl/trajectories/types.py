@@ -116,8 +116,8 @@ class Trajectories:
     def load(cls, path: str | Path, *, verify: bool | None = None) -> "Trajectories":
         """Open saved trajectories, memory-mapped: the time does not depend on their size.
 
-        ``verify`` compares every byte with the stored checksums and checks every number; by default only small stores
-        are verified. Names, sizes and offsets are always checked.
+        ``verify`` compares every byte with the stored checksums; by default only small stores are verified. Names,
+        sizes and offsets are always checked.
         """
         from secret_rl.trajectories.store import load
 
@@ -295,25 +295,16 @@ class Trajectories:
                 raise ValueError(f"{', '.join(missing)} missing for {space}: there are {sorted(columns)}")
             return gather(leaf_spaces(space), name, columns)
 
-        def annotations(prefix: str) -> dict[str, Array]:
-            return {unquote(name.removeprefix(prefix)): a for name, a in columns.items() if name.startswith(prefix)}
-
-        has_final = any(name.startswith("final_observations") for name in columns)
-        return cls(
-            observations=rows(observation_space, "observations"),
-            actions=rows(action_space, "actions"),
-            **{name: columns[name] for name in ("rewards", "terminated", "truncated")},
-            offsets=offsets,
-            observation_space=observation_space,
-            action_space=action_space,
-            final_observations=rows(observation_space, "final_observations") if has_final else None,
-            states=columns.get("states"),
-            final_states=columns.get("final_states"),
-            annotations=annotations("annotations/"),
-            episode_annotations=annotations("episode_annotations/"),
-            meta=meta,
-            trusted=trusted,
-        )
+        fields: dict[str, Any] = {name: array for name, array in columns.items() if "/" not in name}
+        fields["observations"] = rows(observation_space, "observations")
+        fields["actions"] = rows(action_space, "actions")
+        if any(name.startswith("final_observations") for name in columns):
+            fields["final_observations"] = rows(observation_space, "final_observations")
+        for kind in ("annotations", "episode_annotations"):
+            named = {name: array for name, array in columns.items() if name.startswith(f"{kind}/")}
+            fields[kind] = {unquote(name.removeprefix(f"{kind}/")): array for name, array in named.items()}
+        fields |= {"observation_space": observation_space, "action_space": action_space}
+        return cls(**fields, offsets=offsets, meta=meta, trusted=trusted)
 
     def _slice(self, start: int, stop: int) -> Self:
         offsets = self.offsets[start : stop + 1]
@@ -342,15 +333,11 @@ class Trajectories:
         finals = (one.final_observations, one.final_states)
         observation, state = (None if nest is None else map_arrays(lambda rows: rows[0], nest) for nest in finals)
         return Episode(
-            observations=one.observations,
-            actions=one.actions,
-            rewards=one.rewards,
+            **{name: getattr(one, name) for name in ("observations", "actions", "rewards", "states", "annotations")},
             terminated=bool(one.terminated[-1]),
             truncated=bool(one.truncated[-1]),
             final_observation=observation,
-            states=one.states,
             final_state=state,
-            annotations=one.annotations,
             episode_annotations={name: rows[0] for name, rows in one.episode_annotations.items()},
         )
 

@@ -1,14 +1,11 @@
-"""Views of environments, vector environments and stored trajectories."""
+"""Views of environments and stored trajectories."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv, VectorWrapper
-from gymnasium.vector.utils import batch_space
 
 from secret_rl.trajectories import Trajectories
 from secret_rl.views.kinds import View, as_views, is_own, view_to_json
@@ -38,40 +35,6 @@ class ViewObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorAr
     def observation(self, observation: Any) -> Any:
         """What the views leave of it."""
         return self.views.one(observation)
-
-
-class VectorViewObservation(VectorWrapper):  # generic since Gymnasium 1.4 only
-    """A vector environment seen through views, in every autoreset mode; see ``ViewObservation``.
-
-    >>> import gymnasium as gym, secret_rl
-    >>> from secret_rl.views import CropView, VectorViewObservation
-    >>> envs = VectorViewObservation(gym.make_vec("secret_rl/Triggers-v0", 4, window=7), CropView(3))
-    >>> envs.reset(seed=0)[0].shape
-    (4, 3, 3, 3)
-    """
-
-    def __init__(self, env: VectorEnv[Any, Any, Any], views: ViewsLike) -> None:
-        super().__init__(env)
-        self.views = as_views(views)
-        self.single_observation_space = self.views.space(env.single_observation_space)
-        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
-
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environments."""
-        observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type, unused-ignore]
-        return self.views.rows(observations), infos
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step the environments."""
-        observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        if "final_obs" in infos:  # SAME_STEP: what was seen last, or None where the episode goes on
-            viewed = np.full(self.num_envs, None, dtype=object)
-            for i, observation in enumerate(infos["final_obs"]):
-                viewed[i] = None if observation is None else self.views.one(observation)
-            infos = {**infos, "final_obs": viewed}
-        return self.views.rows(observations), rewards, terminated, truncated, infos
 
 
 def apply_view(data: Trajectories, *views: View) -> Trajectories:
