@@ -1,4 +1,4 @@
-"""What a view hides. Every view says what it does to a space and to rows of it.
+"""Ways to hide part of an observation, for environments and for stored trajectories alike.
 
 A reward that shows in the present observation teaches nothing about the past: the paper crops its mazes for that
 reason. A MiniGrid view shows the carried key in the agent's own cell; masking that cell hides it.
@@ -6,15 +6,17 @@ reason. A MiniGrid view shows the carried key in the agent's own cell; masking t
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from functools import lru_cache, reduce
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from secret_rl.checks import check_integer
+from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import Array, Nest, map_arrays
 
 
@@ -290,27 +292,57 @@ def view_from_json(data: Mapping[str, Any]) -> View:
     return _KINDS[kind](**fields)
 
 
-class _InOrder(tuple[View, ...]):
-    """Views one after another, which are a view, too."""
+class ViewObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """An environment seen through a view; for several views, wrap it several times.
 
-    def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
-        return reduce(lambda space, view: view.space(space), self, observation_space)
+    >>> import gymnasium as gym, secret_rl
+    >>> from secret_rl.views import CropView, ViewObservation
+    >>> env = ViewObservation(gym.make("secret_rl/Triggers-v0", window=7), CropView(3))
+    >>> env.observation_space.shape, env.reset(seed=0)[0].shape
+    ((3, 3, 3), (3, 3, 3))
+    >>> gym.make(env.spec).observation_space.shape
+    (3, 3, 3)
+    """
 
-    def rows(self, nest: Nest, /) -> Nest:
-        return reduce(lambda rows, view: view.rows(rows), self, nest)
+    def __init__(self, env: gym.Env[Any, Any], view: View | Mapping[str, Any]) -> None:
+        self.view = view_from_json(view) if isinstance(view, Mapping) else view
+        if isinstance(view, type) or not isinstance(self.view, View):
+            expected = f"{', '.join(_KINDS)}, or an object with space and rows"
+            raise TypeError(f"{view!r} is not a view: expected {expected}")
+        # As JSON, so that env.spec.to_json() holds the view.
+        RecordConstructorArgs.__init__(self, view=view_to_json(self.view) if is_own(self.view) else self.view)
+        gym.ObservationWrapper.__init__(self, env)
+        self.observation_space = self.view.space(env.observation_space)
 
-    def one(self, observation: Any) -> Any:
-        """What is left of one observation."""
-        rows = self.rows(map_arrays(lambda part: np.asarray(part)[None], observation))
+    def observation(self, observation: Any) -> Any:
+        """What the view leaves of it."""
+        rows = self.view.rows(map_arrays(lambda part: np.asarray(part)[None], observation))
         return map_arrays(lambda part: part[0], rows)
 
 
-def as_views(views: Any) -> _InOrder:
-    """One view or several, each given as it is or as its JSON description."""
-    several = [views] if isinstance(views, View | Mapping) or not isinstance(views, Iterable) else list(views)
-    made = [view_from_json(view) if isinstance(view, Mapping) else view for view in several]
-    for view in made:
-        if isinstance(view, type) or not isinstance(view, View):
-            expected = f"{', '.join(_KINDS)}, or an object with space and rows"
-            raise TypeError(f"{view!r} is not a view: expected {expected}")
-    return _InOrder(made)
+def apply_view(data: Trajectories, *views: View) -> Trajectories:
+    """The same episodes, seen through ``views`` one after another.
+
+    Only the observations, the final ones and their space change, to what an environment wrapped in
+    ``ViewObservation`` would have given; ``meta["views"]`` describes the views. What is cropped or masked is a copy in
+    memory: for data that does not fit there, give it one of ``data.batches()`` at a time.
+
+    >>> import secret_rl as srl
+    >>> from secret_rl.views import CropView, apply_view
+    >>> data = srl.collect("secret_rl/Triggers-v0", 10, env_options={"window": 7})
+    >>> cropped = apply_view(data, CropView(3))
+    >>> cropped.equals(srl.collect("secret_rl/Triggers-v0", 10, env_options={"window": 3}))
+    True
+    >>> cropped.meta["views"]
+    [{'kind': 'CropView', 'window': 3, 'key': None}]
+    """
+    for view in views:
+        data = replace(
+            data,
+            observation_space=view.space(data.observation_space),
+            observations=view.rows(data.observations),
+            final_observations=None if data.final_observations is None else view.rows(data.final_observations),
+            meta={**data.meta, "views": [*data.meta.get("views", []), view_to_json(view)]},
+            trusted=is_own(view),
+        )
+    return data
