@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,22 +118,11 @@ def test_wrapping_then_collecting_is_collecting_then_transforming(space, views):
     assert {name: value for name, value in seen.meta.items() if name != "views"} == plain.meta
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize(("space", "views"), CASES)
-def test_wrapped_environments_are_vectorised(space, views, mode):
-    envs = SyncVectorEnv([lambda: look(Room(space), views)] * 2, autoreset_mode=mode)
-    plain = SyncVectorEnv([lambda: Room(space)] * 2, autoreset_mode=mode)
-    seen, data = (srl.collect(each, 8, lambda _: np.zeros(2, int), seed=4) for each in (envs, plain))
-    assert seen.equals(apply_view(data, *views))
-
-
 def test_views_follow_one_another_and_meta_holds_them_in_order():
     whole, data, crops = (srl.collect(ID, 5, env_options={"window": window}) for window in (None, 7, 3))
     assert apply_view(whole, CenteredView(7), CropView(3)).equals(crops)
-    first, second = CropView(5), MaskView(((2, 3), (2, 3)), value=1)
-    seen = apply_view(apply_view(data, first), second)
-    assert seen.meta == apply_view(data, first, second).meta
-    assert [view_from_json(one) for one in seen.meta["views"]] == [first, second]
+    views = [CropView(5), MaskView(((2, 3), (2, 3)), value=1)]
+    assert [view_from_json(one) for one in apply_view(data, *views).meta["views"]] == views
     assert apply_view(data) is data
 
 
@@ -145,8 +133,6 @@ def test_mapped_trajectories_are_transformed_and_stay_as_they_were(tmp_path, spa
     assert not any(array.flags.writeable for array in arrays_of(mapped.observations))
     seen = apply_view(mapped, *views)
     assert seen.equals(apply_view(plain, *views))
-    parts = [apply_view(batch, *views) for batch in mapped.batches(5)]
-    assert srl.Trajectories.concatenate(parts).equals(seen)
     assert srl.Trajectories.load(seen.save(tmp_path / "seen")).meta == seen.meta
     assert srl.Trajectories.load(tmp_path / "plain", verify=True).equals(plain)
 
@@ -338,29 +324,19 @@ def test_numbers_of_numpy_make_the_same_views():
     assert DropView(["a"]) == DropView(("a",))
 
 
-@dataclass(frozen=True)
-class Nameless:
-    thing: object
-
-
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (lambda: CropView(4), ValueError, "window must be odd.*got 4: use 3 or 5"),
         (lambda: CropView(-3), ValueError, "window must be an integer of at least 1, got -3"),
-        (lambda: CropView(3.0), TypeError, "window must be an integer .* got 3.0"),
         (lambda: CenteredView(3, channel=-1), ValueError, "channel must be an integer of at least 0, got -1"),
         (lambda: MaskView((6, 7)), TypeError, r"pairs, one for each axis, got \(6, 7\).*written \(\(start, stop\),\)"),
         (lambda: MaskView(((1, 2, 3),)), TypeError, r"pairs, one for each axis, got \(\(1, 2, 3\),\)"),
-        (lambda: MaskView(((0.5, 2),)), TypeError, "start must be an integer .* got 0.5"),
         (lambda: MaskView(((3, 3),)), ValueError, "stop must be an integer of at least 4, got 3"),
-        (lambda: MaskView(((-1, 2),)), ValueError, "start must be an integer of at least 0, got -1"),
         (lambda: MaskView(((0, 1),), value=(1, 2)), TypeError, r"value must be one number, got \(1, 2\)"),
         (lambda: DropView("mission"), TypeError, "tuple of strings, got 'mission'"),
-        (lambda: DropView((1,)), TypeError, r"tuple of strings, got \(1,\)"),
         (lambda: view_from_json({"kind": "Fog", "window": 3}), ValueError, "unknown kind of view 'Fog'.*CropView"),
         (lambda: view_to_json(object()), TypeError, "object object .* expected a view that is a dataclass"),
-        (lambda: view_to_json(Nameless(object())), TypeError, "Nameless.*a dataclass of JSON values"),
         (lambda: ViewObservation(Room(), 3), TypeError, "3 is not a view: expected CropView"),
         (lambda: ViewObservation(Room(), CropView), TypeError, "CropView'> is not a view"),
     ],
@@ -379,20 +355,17 @@ def test_bad_views_are_named(make, error, message):
         (ROOM, CropView(3), TypeError, "expected a Box; choose an entry with key=, one of .*image"),
         (ROOM, CropView(3, "imag"), ValueError, "names the entry 'imag', but the observation has .*'image'"),
         (IMAGE, CropView(3, "image"), TypeError, "key='image'.*expected a Dict with named entries; leave out key="),
-        (IMAGE, MaskView(((0, 1),), float("nan")), ValueError, "value nan .* lies outside"),
         (IMAGE, CenteredView(3, channel=3), ValueError, r"channel=3.*shape \(7, 7, 3\).*more than 3 channels"),
-        (gym.spaces.Box(0, 1, (4, 4)), CenteredView(3), ValueError, r"shape \(4, 4\): expected \(rows, columns"),
         (IMAGE, MaskView(((6, 8),)), ValueError, r"region \(\(6, 8\),\).*outside an observation of shape \(7, 7, 3\)"),
         (IMAGE, MaskView(((0, 1),) * 4), ValueError, r"outside .* shape \(7, 7, 3\): expected at most 3"),
         (IMAGE, MaskView(((0, 1),), 10), ValueError, "value 10 .* lies outside Box.* use a uint8 from 0 to 9"),
         (IMAGE, MaskView(((0, 1),), 0.5), ValueError, "value 0.5 .* lies outside Box.* use a uint8"),
-        (gym.spaces.MultiBinary(3), MaskView(((0, 1),)), TypeError, r"MaskView.*does not fit MultiBinary\(3\)"),
-        (IMAGE, DropView(("a",)), TypeError, r"DropView\(keys=\('a',\).*does not fit Box.*expected a Dict"),
+        (IMAGE, MaskView(((0, 1),), float("nan")), ValueError, "value nan .* lies outside"),
         (ROOM, DropView(("mission",)), ValueError, "names the entry 'mission', but the observation has .*'bag'"),
         (ROOM, DropView(("image", "direction", "bag")), ValueError, "leaves 0 entries of .*expected at least one"),
         (ROOM, DropView(("image",), squeeze=True), ValueError, "leaves 2 entries of .*exactly one"),
     ],
-)  # fmt: skip
+)
 def test_views_that_do_not_fit_are_named(space, view, error, message):
     with pytest.raises(error, match=message):
         ViewObservation(Room(space), view)
