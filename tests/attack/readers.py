@@ -18,7 +18,7 @@ from secret_rl.credit.secret import checkpoint
 from secret_rl.evaluation import LearningCurves
 from secret_rl.report.page import write_report
 from secret_rl.report.runs import load_runs
-from secret_rl.sb3 import DeepCurve, load_weights, save_weights
+from secret_rl.sb3 import load_weights, save_weights
 from secret_rl.testing.shaping import OneEnvironment
 
 
@@ -81,17 +81,6 @@ def readers(inputs: Inputs) -> list[Reader]:
         rng = np.random.default_rng(0)
         returns = {"none": rng.random((2, 3, 8)), "pending": rng.random((2, 3, 8))}
         LearningCurves(returns, optimal=1.0).save(folder / "curves.safetensors")
-
-    def make_deep_curve(folder: Path) -> None:
-        rng, per_episode = np.random.default_rng(0), np.arange(5)
-        curve = DeepCurve(
-            np.arange(4) * 10, rng.random((4, 2)), rng.random((4, 2)), np.full((4, 2), 3), per_episode,
-            rng.random(5), rng.random(5), per_episode + 1, 0, 0.99,
-        )  # fmt: skip
-        curve.save(folder / "curve.safetensors")
-
-    def use_curve(found: Any) -> None:
-        assert np.isfinite(found.area()), "the area under the curve is not finite"
 
     def use_potential(found: Any) -> None:
         states = loaded().states
@@ -161,7 +150,6 @@ def readers(inputs: Inputs) -> list[Reader]:
                lambda f: srl.Attributions.load(f / "credit.safetensors"), use_attributions, share=2),
         Reader("learning curves", make_curves, lambda f: LearningCurves.load(f / "curves.safetensors"),
                lambda found: found[next(iter(found))].mean(), share=2),
-        Reader("deep curve", make_deep_curve, lambda f: DeepCurve.load(f / "curve.safetensors"), use_curve, share=2),
         Reader("table potential", lambda f: srl.estimate_potential(loaded(), kind="value").save(f / "potential.json"),
                lambda f: srl.TablePotential.load(f / "potential.json"), use_potential, share=2,
                growth=50),  # any number of states of any kind, as Python holds them

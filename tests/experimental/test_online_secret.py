@@ -28,14 +28,10 @@ def quick():
     torch.set_num_threads(before)
 
 
-def like_pulled():
-    return OnlineSecret("pending", first=150, growth=10, secret_options=SMALL_FIT)
-
-
 @pytest.fixture(scope="module")
 def pulled():
     """Credit learned along 150 random episodes, once, for all tests that look at it."""
-    online = like_pulled()
+    online = OnlineSecret("pending", first=150, growth=10, secret_options=SMALL_FIT)
     return learn_online(Lever(), 151, agent=RANDOM, online=online), online
 
 
@@ -70,10 +66,7 @@ def test_nothing_is_accepted_where_nothing_is_or_was_learned(env, options, fit, 
 
 def test_the_schedule_grows_and_waits_for_successes():
     made = []
-    online = OnlineSecret(
-        lambda secret, data: made.append((secret, len(data))), use_credit=False, first=10, growth=1.5, min_successes=3,
-        keep=20,
-    )  # fmt: skip
+    online = OnlineSecret(lambda data: made.append(len(data)), first=10, growth=1.5, min_successes=3, keep=20)
     online.watch(gym.spaces.Discrete(2), gym.spaces.Discrete(2))
 
     def play(number, reward):
@@ -87,7 +80,7 @@ def test_the_schedule_grows_and_waits_for_successes():
     assert len(online.history) == 1 and not made
     play(30, 1.0)
     assert [r.episodes for r in online.history] == [10, 16, 24, 36]
-    assert made == [(None, 16), (None, 20), (None, 20)], "the newest are kept"
+    assert made == [16, 20, 20], "the newest are kept"
     assert online.history[-1].successes == 20 and online.history[-1].reason == "no potential could be made"
     assert online.seen == 45
 
@@ -110,7 +103,7 @@ def test_each_kind_is_the_library_call_on_the_episodes_that_were_kept(pulled, ki
         online.add(vars(episode))
     potential = online.update()
     assert isinstance(potential, expected), online.history
-    assert online.use_credit == ("value" not in kind) == (online.history[0].history_gain is not None)
+    assert ("value" not in kind) == (online.history[0].history_gain is not None)
     credit = None if "value" in kind else online.secret.attribute(data, rewards="positive")
     if expected is TablePotential:
         assert potential.values == srl.estimate_potential(data, credit, kind).values
@@ -140,13 +133,13 @@ def test_however_bad_the_potentials_were_the_best_policy_is_found():
     rng = np.random.default_rng(0)
     tables = []
 
-    def bad(secret, data):
+    def bad(data):
         """High wherever the prize is far, low on the way to it; another one each time."""
         worst = {state: float(5 * rng.normal()) for state in np.unique(data.states).tolist()}
         tables.append(TablePotential(worst))
         return tables[-1]
 
-    online = OnlineSecret(bad, use_credit=False, first=10, growth=1.2, min_successes=0)
+    online = OnlineSecret(bad, first=10, growth=1.2, min_successes=0)
     agent = srl.QLearning(learning_rate=0.5, epsilon=0.5, discount=0.9)
     learned = learn_online(env, 2500, agent=agent, online=online)
     assert len(tables) >= 20 and learned.potential is tables[-1]
@@ -181,9 +174,7 @@ def test_the_same_seeds_give_the_same_and_without_refits_it_is_plain_q_learning(
     [
         ({"potential": "paper"}, "one of pending"),
         ({"first": 3}, "first must be an integer of at least 10"),
-        ({"growth": 0.5}, "growth"),
         ({"growth": float("nan")}, "growth"),
-        ({"use_credit": False}, "potentials of your own"),
         ({"min_successes": -1}, "min_successes"),
     ],
 )

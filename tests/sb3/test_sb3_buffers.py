@@ -87,10 +87,6 @@ def test_learning_that_goes_on_in_the_same_episode_is_not_split(recwarn):
     assert cut_off(recorders) == 0
     assert_is_what_was_played(from_replay_buffer(model.replay_buffer), recorders)
     assert not [warning for warning in recwarn if "cut off" in str(warning.message)]
-    model.set_env(model.get_env())  # forces a reset
-    model.learn(101, reset_num_timesteps=False)
-    with pytest.warns(UserWarning, match="1 episodes were cut off"):
-        assert_is_what_was_played(from_replay_buffer(model.replay_buffer), recorders)
 
 
 class Blink(gym.Env):

@@ -47,9 +47,7 @@ class Marked(Everything):
 def marked(growth=1.0):
     """Another potential at every episode, or nearly, without any model."""
     numbers = iter(range(1, 10**6))
-    return OnlineSecret(
-        lambda secret, data: Marked(next(numbers)), use_credit=False, first=10, growth=growth, min_successes=0
-    )
+    return OnlineSecret(lambda data: Marked(next(numbers)), first=10, growth=growth, min_successes=0)
 
 
 class AtRolloutEnds(AtSteps):
@@ -70,8 +68,6 @@ def test_a_replay_buffer_never_holds_two_shapings():
             assert not buffer.terms.any()
             return
         assert buffer.shaping.potential is online.present and buffer.shaping.discount == 0.9
-        if len(compared) > 150:
-            return
         other = deepcopy(buffer)
         other.relabel(ReplayShaping(online.present, 0.9))
         for name in ("terms", "_shaped_rewards", "rewards"):
@@ -135,18 +131,16 @@ def test_episodes_are_those_that_were_played(way):
 
 
 @pytest.mark.parametrize("way", ["replay", "rollouts"])
-def test_credit_is_learned_from_scratch_while_an_agent_learns(way, monkeypatch, tmp_path):
+def test_credit_is_learned_from_scratch_while_an_agent_learns(way, monkeypatch):
     quick_fits(monkeypatch, updates=300, batch=512)
     kind = "learned" if way == "replay" else "pending"
     options = {"potential_options": {"steps": 60}} if way == "replay" else {}
     online = OnlineSecret(kind, first=150, growth=10, secret_options=SMALL_FIT, **options)
     explores = {"exploration_final_eps": 1.0} if way == "replay" else {"ent_coef": 10.0}
-    task = {"env": lambda: Lever(vector=True), "env_options": None, "tensorboard": tmp_path}
+    task = {"env": lambda: Lever(vector=True), "env_options": None}
     model, _, callback = learn(way, 900, online, **task, **explores)
     [refit] = callback.history
     assert refit.accepted and refit.history_gain > 0.2
-    logged = model.logger.name_to_value
-    assert logged["secret/refits"] == 1 or any(tmp_path.iterdir())
     if way == "replay":
         assert (model.replay_buffer.terms != 0).any() and model.replay_buffer.shaping_discount == 0.9
 

@@ -49,9 +49,7 @@ def test_agents_learn_with_and_without_shaping(algorithm, options):
         np.testing.assert_allclose(curve.discounted[-1], 0.9**2)
         assert trained.model.gamma == 0.9
         assert set(curve.training_returns) == {0.0, 1.0} and len(curve.training_steps) > 100
-        assert SMALL["policy_kwargs"] == {"net_arch": [8]}, (
-            "A2C writes the class of its optimiser into what it is given"
-        )
+        assert SMALL["policy_kwargs"] == {"net_arch": [8]}, "A2C writes into what it is given"
         assert (np.diff(curve.training_steps) >= 0).all() and set(curve.training_lengths) <= {3, 4, 5, 6}
 
 

@@ -31,8 +31,8 @@ from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.building import EpisodeBuilder
 from secret_rl.views import View, apply_view
 
-PotentialMaker = Callable[[Secret | None, Trajectories], Potential | None]
-"""(credit model, episodes as the agent saw them) to a potential, or None if there is none."""
+PotentialMaker = Callable[[Trajectories], Potential | None]
+"""Episodes as the agent saw them to a potential, or None if there is none."""
 _OTHERS = ("learned", "learned value", "online")  # kinds besides tables
 
 # Somebody waits while these fits happen: a few seconds each, and the next one begins from other weights.
@@ -76,14 +76,13 @@ class OnlineSecret:
             - ``"learned"``: a network over observations (``learn_potential``), for agents whose states have no key;
             - ``"online"``: ``OnlineCredit``, the credit earned so far in the episode;
             - ``"value"``, ``"learned value"``: the Monte-Carlo value, without any credit model: what credit must beat;
-            - a function of (credit model, trajectories as the agent saw them) that gives a potential or None.
+            - a function of the trajectories, as the agent saw them, that gives a potential or None.
         view: What the credit model may see: where the observation gives the reward away, attention finds nothing.
         first: Episodes before the first fit.
         growth: Factor between fits.
         keep: How many of the newest episodes are kept.
         min_successes: Fits wait until so many of them hold a positive reward.
         min_gain: Least history gain of a model that is used.
-        use_credit: False: no model is fitted, and a function as ``potential`` is given None.
         secret_options: Options of ``Secret``; the defaults here are those of a small, quick fit.
         potential_options: Options of what makes the potential.
         seed: Of the fits.
@@ -99,7 +98,6 @@ class OnlineSecret:
         keep: int = 2_000,
         min_successes: int = 5,
         min_gain: float = 0.02,
-        use_credit: bool = True,
         secret_options: Mapping[str, Any] | None = None,
         potential_options: Mapping[str, Any] | None = None,
         seed: int = 0,
@@ -111,13 +109,11 @@ class OnlineSecret:
             raise ValueError(f"potential must be a function or one of {kinds}, got {potential!r}")
         if not (growth >= 1 and math.isfinite(growth)):
             raise ValueError(f"growth must be a number of at least 1, got {growth!r}")
-        if not use_credit and not own:
-            raise ValueError(f"use_credit=False is for potentials of your own, got potential={potential!r}")
         self.potential, self.view, self.growth, self.min_gain = potential, view, growth, min_gain
         self.first, self.keep = check_integer("first", first, 10), check_integer("keep", keep, 10)
-        needs_credit = own or (KINDS[potential].needs_credit if potential in KINDS else potential != "learned value")
-        self.use_credit = use_credit and needs_credit
-        self.min_successes = max(check_integer("min_successes", min_successes, 0), int(self.use_credit or not own))
+        needs_credit = KINDS[potential].needs_credit if potential in KINDS else potential != "learned value"
+        self._needs_credit = needs_credit and not own
+        self.min_successes = max(check_integer("min_successes", min_successes, 0), int(not own))
         self.secret_options: dict[str, Any] = SMALL_FIT | dict(secret_options or {})
         self.potential_options: dict[str, Any] = dict(potential_options or {})
         self.seed = seed
@@ -134,10 +130,6 @@ class OnlineSecret:
         self._episodes: deque[Mapping[str, Any]] = deque(maxlen=keep)
         self._successful: deque[bool] = deque(maxlen=keep)
         self._spaces: tuple[gym.Space[Any], gym.Space[Any]] | None = None
-
-    def __repr__(self) -> str:
-        accepted = sum(refit.accepted for refit in self.history)
-        return f"OnlineSecret({self.potential!r}, {self.seen:,} episodes, {accepted} potentials)"
 
     @property
     def trajectories(self) -> Trajectories:
@@ -190,7 +182,7 @@ class OnlineSecret:
         data = self.trajectories
         seen = data if self.view is None else apply_view(data, self.view)
         secret = None
-        if self.use_credit:
+        if self._needs_credit:
             secret = self._fit(seen)
             assert secret.report is not None
             if secret.report.verdict != "credit":
@@ -220,7 +212,7 @@ class OnlineSecret:
         """A potential of ``data``, the episodes as the agent saw them; ``seen``: as the credit model does."""
         kind, options = self.potential, self.potential_options
         if callable(kind):
-            return kind(secret, data)
+            return kind(data)
         if kind == "online":
             assert secret is not None
             return None if secret.queries is None else OnlineCredit(secret, observation=self.view, **options)

@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -14,11 +13,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from secret_rl.files import FileFormat
 from secret_rl.progress import Tick
 from secret_rl.sb3.envs import is_shaped
 
-_FORMAT = FileFormat("secret-rl deep learning curve", remedy="restore it or train again")
 _EVALUATION = ("steps", "returns", "discounted", "lengths")
 _TRAINING = ("training_steps", "training_returns", "training_shaped_returns", "training_lengths")
 _DTYPES = (np.int64, np.float64, np.float64, np.int64)
@@ -52,26 +49,12 @@ class DeepCurve:
 
     def area(self, values: str = "returns") -> float:
         """Mean of ``returns`` or ``discounted`` over all of training: the area under the curve by its length."""
-        if values not in ("returns", "discounted"):
-            raise ValueError(f'values must be "returns" or "discounted", got {values!r}')
         if not len(self):
             raise ValueError("the curve has no evaluation: train with evaluate_every other than 0")
         means = getattr(self, values).mean(1)
         span = self.steps[-1] - self.steps[0]
         trapezoids = np.diff(self.steps) * (means[1:] + means[:-1]) / 2
         return float(trapezoids.sum() / span) if span else float(means.mean())
-
-    def save(self, path: str | Path) -> Path:
-        """Write one safetensors file, whole or not at all."""
-        arrays = dict(vars(self))
-        return _FORMAT.write_arrays(path, {name: arrays.pop(name) for name in ("seed", "discount")}, arrays)
-
-    @classmethod
-    def load(cls, path: str | Path) -> "DeepCurve":
-        """Read what ``save`` wrote."""
-        about, arrays = _FORMAT.read_arrays(path)
-        with _FORMAT.reading(Path(path)):
-            return cls(**{**arrays, **about})
 
 
 class Outcomes(NamedTuple):
