@@ -160,20 +160,6 @@ def test_credit_in_small_blocks_is_that_of_one_block(learned, cues, monkeypatch,
     equal_credit(learned.attribute(data, tolerance=1), whole)
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 40), st.data())
-def test_blocks_hold_whole_episodes_within_their_bound(lengths, bound, data):
-    rewards = data.draw(st.lists(st.integers(0, 3), min_size=len(lengths), max_size=len(lengths)))
-    episodes = np.repeat(np.arange(len(lengths)), rewards)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attribution, "_STEPS_AT_A_TIME", bound)
-        blocks = attribution._blocks(episodes, np.array(lengths))
-    assert [number for block in blocks for number in block] == list(range(len(episodes)))
-    members = [set(episodes[block].tolist()) for block in blocks]
-    assert sum(len(block) for block in members) == len(set(episodes.tolist())), "no episode is in two blocks"
-    for block in members:
-        assert len(block) == 1 or len(block) * max(lengths[e] for e in block) <= bound
-
-
 class Clairvoyant:
     """Predicts the sign that each observation names (0, 1, 2 for -1, 0, 1) and attends evenly to earlier steps."""
 

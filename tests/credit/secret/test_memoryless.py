@@ -193,35 +193,6 @@ def test_what_a_predictor_is_fitted_on_is_all_but_its_own_fold():
     np.testing.assert_allclose(both, (own + others) / 2, rtol=1e-5)
 
 
-def test_held_out_episodes_have_no_say(monkeypatch):
-    monkeypatch.setattr(memoryless, "_VALIDATE_EVERY", 10)
-    monkeypatch.setattr(memoryless, "_UPDATES", 40)
-    data = by_chance(60, 0)
-    folds = folds_of(60, np.arange(50), 0)
-    other = Trajectories(**{**vars(data), "rewards": np.where(np.arange(data.steps) < 300, data.rewards, 1.0)})
-    one, another = (fitted(d, folds)[0].state_dict() for d in (data, other))
-    assert all(torch.equal(one[name], another[name]) for name in one)
-    assert one["models.0.head.weight"].any(), "it learned something"
-
-
-def test_it_sees_its_own_step_and_whether_it_is_the_first():
-    rng = np.random.default_rng(0)
-    data = by_chance(30, 0)
-    present, tokens = at_random(data)
-    said = present.probabilities(tokens, np.full(30, -1), CPU)
-    assert said[:, 1].std() > 0.05
-
-    def reordered(order):
-        other = Trajectories(**{**vars(data), "observations": data.observations[order]})
-        return present.probabilities(Tokens.of(other, RewardClasses.of(data.rewards)), np.full(30, -1), CPU)
-
-    within = np.concatenate([6 * e + np.concatenate([[0], 1 + rng.permutation(5)]) for e in range(30)])
-    np.testing.assert_allclose(reordered(within), said[within], rtol=1e-5, atol=1e-6)
-    backwards = np.concatenate([6 * e + np.arange(6)[::-1] for e in range(30)])
-    differ = np.abs(reordered(backwards) - said[backwards]).max(1).reshape(30, 6) > 1e-4
-    assert differ[:, [0, 5]].all() and not differ[:, 1:5].any(), "those that are first, or were"
-
-
 @pytest.mark.parametrize("with_table", [True, False])
 def test_a_table_of_distinct_steps_changes_nothing(monkeypatch, with_table):
     data = by_chance(60, 0)

@@ -78,19 +78,6 @@ def test_changing_a_step_leaves_every_earlier_row_as_it_was_to_the_bit(
             assert torch.equal(before.weights[other, :length], after.weights[other, :length])
 
 
-def test_of_transitions_the_step_before_shows_what_is_observed_now(make_model):
-    """To its value and key the observation after it belongs: a row sees what led to its own observation."""
-    model, tokens = make_model(SEEN, DONE, transitions=True), random_tokens([5], 0)
-
-    def scores():
-        return predict(model, tokens)[1].scores[0, 4, 1:5]
-
-    before = scores()
-    tokens.observations[3] += 1
-    changed = (before != scores()).tolist()
-    assert changed == [False, False, True, True], "the third step, and the second, which led there"
-
-
 @both_kinds
 def test_only_distances_matter(make_model, transitions):
     """The same steps later in an episode, behind others that are not looked at: the same scores and predictions."""
@@ -211,22 +198,6 @@ def test_some_rows_alone_are_the_rows_of_the_whole(make_model, transitions, leng
 
 
 @both_kinds
-@given(lengths=ragged, seed=seeds)
-def test_equal_steps_may_share_a_token(make_model, transitions, lengths, seed):
-    model, tokens = make_model(SEEN, DONE, transitions=transitions), random_tokens(lengths, seed)
-    steps = sum(lengths)
-    copies = np.random.default_rng(seed).integers(0, steps, steps)  # each step repeats some token
-    rest = tokens.offsets, tokens.classes, tokens.weights
-    table = Tokens(tokens.observations, tokens.actions, tokens.first, copies.astype(np.int32), *rest)
-    own = (array[copies] for array in (tokens.observations, tokens.actions, tokens.first))
-    spelled_out = Tokens(*own, None, *rest)
-    (batch, shared), (_, apart) = predict(model, table), predict(model, spelled_out)
-    real = real_steps(batch, lengths)
-    torch.testing.assert_close(shared.logits[real], apart.logits[real], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(shared.weights[real], apart.weights[real], rtol=1e-5, atol=1e-5)
-
-
-@both_kinds
 @given(length=st.integers(2, 7), seed=seeds)
 def test_leaving_a_step_out_is_predicting_without_it(make_model, transitions, length, seed):
     """Against the whole prediction once more, with the score of the step at minus infinity."""
@@ -251,26 +222,6 @@ def test_leaving_a_step_out_is_predicting_without_it(make_model, transitions, le
                 other = model.predict_rows(encoded, batch.index, times[None])[0]
             said = [p.logits[0].log_softmax(-1).gather(1, classes[:, None])[:, 0] for p in (part, other)]
             torch.testing.assert_close(found[:, step], said[0] - said[1], rtol=1e-3, atol=1e-4)
-
-
-def test_steps_are_hidden_at_random_in_training_only(make_model):
-    model, tokens = (
-        make_model(SEEN, DONE, dropout_steps=0.3, dropout_dense=0.0, dropout_block=0.0),
-        random_tokens([40] * 30, 0),
-    )
-    batch, plain = predict(model, tokens)
-    encoded = model.encode(batch.rows, Dropout(None))
-    with torch.no_grad():
-        trained = model(encoded, batch.index, Dropout(torch.Generator().manual_seed(0)))
-        again = model(encoded, batch.index, Dropout(torch.Generator().manual_seed(0)))
-        asked = model(encoded, batch.index)
-    assert torch.equal(asked.logits, plain.logits) and torch.equal(trained.logits, again.logits)
-    earlier = torch.tril(torch.ones(40, 40), -1).bool().expand(30, 40, 40)
-    seen = trained.weights[..., 1:][earlier] > 0
-    assert float(seen.float().mean()) == pytest.approx(0.7, abs=0.02)
-    assert (trained.weights[..., 0] > 0).all(), "the sink is always seen"
-    torch.testing.assert_close(trained.weights.sum(-1), torch.ones(30, 40))
-    assert torch.equal(trained.scores, plain.scores), "scores, and what is read from them, are those of all steps"
 
 
 @pytest.mark.parametrize("hiding", [0.0, 0.5, 1.0])
