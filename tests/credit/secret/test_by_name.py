@@ -16,21 +16,12 @@ def pictures_that_differ_in_one_cell(episodes=60, length=6):
     scene = rng.integers(0, 3, (5, 5, 1), np.uint8)
     observations = np.repeat(scene[None], episodes * length, axis=0)
     observations[:, 2, 2, 0] = rng.integers(0, 3, len(observations))
+    made = [
+        {"observations": part, "actions": rng.integers(0, 2, length), "rewards": np.zeros(length)}
+        for part in np.split(observations, episodes)
+    ]
     space = spaces.Box(0, 2, scene.shape, np.uint8)
-    parts = np.split(observations, episodes)
-    return Trajectories.from_episodes(
-        [
-            {
-                "observations": part,
-                "actions": rng.integers(0, 2, length),
-                "rewards": np.zeros(length),
-                "terminated": True,
-            }
-            for part in parts
-        ],
-        observation_space=space,
-        action_space=spaces.Discrete(2),
-    )
+    return Trajectories.from_episodes(made, observation_space=space, action_space=spaces.Discrete(2))
 
 
 def test_the_encoder_learns_what_names_mean(make_model, signs):

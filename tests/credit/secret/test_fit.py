@@ -10,7 +10,7 @@ from gymnasium import spaces
 from secret_rl.credit import RewardBalanceWarning, Secret
 from secret_rl.credit.secret import fit as fitting
 from secret_rl.credit.secret import training
-from secret_rl.credit.secret.memoryless import Residual, drawing, floored, folds_of
+from secret_rl.credit.secret.memoryless import drawing, floored, folds_of
 from secret_rl.credit.secret.model import Dropout, weighted_loss
 from secret_rl.credit.secret.options import TrainingOptions
 from secret_rl.credit.secret.tokens import Tokens
@@ -94,7 +94,8 @@ def test_steps_weigh_the_errors_of_the_present(cues, spy):
     tokens = Tokens.of(data, secret.reward_classes)
     training = data.split_indices(0.1, seed=0)[0]
     folds = folds_of(60, training, 0)
-    error = Residual.of(secret.memoryless.probabilities(tokens, folds, CPU), tokens.classes).error
+    probabilities = secret.memoryless.probabilities(tokens, folds, CPU)
+    error = 1 - probabilities[np.arange(data.steps), tokens.classes]
     expected, draw = drawing(floored(error, np.repeat(folds >= 0, 8)), tokens.offsets)
     trainer = spy.trainers[0]
     np.testing.assert_allclose(trainer.tokens.weights, expected, rtol=1e-6)

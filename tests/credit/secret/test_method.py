@@ -9,8 +9,9 @@ from gymnasium import spaces
 from tests.sealing import change_arrays
 
 from secret_rl.credit import Secret
+from secret_rl.credit.base import check_specs
 from secret_rl.files import FileFormatError
-from secret_rl.trajectories import Trajectories
+from secret_rl.trajectories.spaces import to_json
 
 TINY = {"units": 16, "steps": 4, "evaluate_every": 2, "batch_size": 16, "device": "cpu"}
 
@@ -121,30 +122,6 @@ def test_a_refused_fit_leaves_the_model_as_it_was(cues):
     np.testing.assert_array_equal(after.weights, before.weights)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.usefixtures("quick")
-def test_bounds_and_dtypes_of_boxes_may_differ():
-    rng = np.random.default_rng(0)
-
-    def data(high, dtype, size=2):
-        episodes = [
-            {
-                "observations": rng.uniform(0, 1, (4, size)).astype(dtype),
-                "actions": rng.integers(0, 2, 4),
-                "rewards": np.array([0.0, 1.0, 0.0, -1.0]),
-            }
-            for _ in range(12)
-        ]
-        return Trajectories.from_episodes(
-            episodes, observation_space=spaces.Box(0, high, (size,), dtype), action_space=spaces.Discrete(2)
-        )
-
-    secret = Secret(**TINY).fit(data(1, np.float64))
-    assert secret.evaluate(data(5, np.float32)).counts.sum() == 48
-    with pytest.raises(ValueError, match="fitted on observations"):
-        secret.evaluate(data(1, np.float64, size=3))
-
-
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
@@ -179,3 +156,13 @@ def test_a_named_device_is_used_and_auto_finds_one():
     assert Secret().device.type in ("cpu", "cuda", "mps")
     with pytest.raises(RuntimeError, match="abacus"):
         Secret(device="abacus")
+
+
+def test_bounds_and_dtypes_of_boxes_may_differ():
+    box, other, larger = (
+        to_json(spaces.Box(0, high, (size,), dtype))
+        for high, size, dtype in ((1, 2, np.float64), (5, 2, np.float32), (1, 3, np.float64))
+    )
+    check_specs((box, box), (other, other))
+    with pytest.raises(ValueError, match="the model was fitted on actions of"):
+        check_specs((box, box), (other, larger))

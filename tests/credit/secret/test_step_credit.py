@@ -175,22 +175,6 @@ def test_without_positive_rewards_that_are_predicted_credit_is_refused(learned, 
     )
 
 
-def test_a_reward_at_the_first_step_looks_for_nothing(make_model):
-    def episodes(*rewarded):
-        return Trajectories.from_episodes(
-            [
-                {"observations": np.array([0, 1]), "actions": np.array([0, 1]), "rewards": np.arange(2) == step}
-                for step in rewarded
-            ],
-            observation_space=spaces.Discrete(2),
-            action_space=spaces.Discrete(2),
-        )
-
-    model = hopeful(make_model(spaces.Discrete(2), spaces.Discrete(2)), episodes(0))
-    assert source_queries(model, SIGNS, episodes(0, 0, 0), CPU, 0) is None
-    assert len(source_queries(model, SIGNS, episodes(0, 1, 0), CPU, 0).biases) == 1
-
-
 def test_fitting_remembers_its_own_data_and_others_may_be_remembered(learned, cues, tmp_path):
     own = source_queries(learned.model, SIGNS, cues(600), CPU, learned.seed)
     assert torch.equal(learned.queries.vectors, own.vectors) and torch.equal(learned.queries.biases, own.biases)

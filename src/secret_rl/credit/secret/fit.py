@@ -41,8 +41,8 @@ _ALIKE = 0.02  # losses so close, relative to the guess, are alike: the later we
 _LITTLE = 0.8  # gain below which a start by name is tried
 _BY_NAME = 0.1  # how much more such a start must gain
 _COOL_AT = 0.55  # share of the updates after which the learning rate falls in any case
-_LONGER = 3  # times the planned updates: how long a fit that still learns goes on, unless updates were asked for
-_NO_DOUBT = 0.5  # gain from which no other predictor is asked, and a fit asks what it found evidence for
+_LONGER = 3  # times the planned updates: how long a fit that still learns goes on, unless updates are given
+_NO_DOUBT = 0.5  # gain from which no pooled past is fitted, and evidence for each outcome is looked for
 _VALIDATED = 1_000  # held-out episodes that are evaluated while training
 _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
 _PROBE_UPDATES = 400  # of a start by name, and of a pooled past
@@ -55,7 +55,7 @@ class Estimate(NamedTuple):
 
     updates: int
     most_updates: int  # where it still learns after these, or starts again
-    batch_size: int  # trajectories per update: fewer than asked for where long ones would not fit in memory
+    batch_size: int  # trajectories per update: fewer than given where long ones would not fit in memory
     seconds: float  # of ``updates``
     memory: int  # bytes of one update, beside the data
 
@@ -97,7 +97,7 @@ class Fitting:
         self.most_updates = self.planned if self.options.steps is not None else _LONGER * self.planned
 
     def run(self) -> tuple[RewardPredictor, Memoryless, FitReport]:
-        """Fit, and say so where nothing came of it.
+        """Fit, and warn where nothing came of it.
 
         What comes of it stays in the checkpoint, too: whoever saves it elsewhere discards that.
         """

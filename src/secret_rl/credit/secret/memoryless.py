@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -43,7 +42,7 @@ class MemorylessPredictor(nn.Module):
 
 
 class Memoryless(nn.Module):
-    """Predictors without memory, each fitted on the episodes that another one is asked about."""
+    """Predictors without memory, each fitted on the episodes that another one predicts."""
 
     def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions) -> None:
         super().__init__()
@@ -58,16 +57,16 @@ class Memoryless(nn.Module):
         for number, model in enumerate(self.models):
             model.eval()
             share = np.where(fold_of == -1, 1 / len(self.models), fold_of == number).astype(np.float32)
-            asked = np.flatnonzero(share)
-            if not len(asked):
+            steps = np.flatnonzero(share)
+            if not len(steps):
                 continue
-            distinct, inverse = asked, np.arange(len(asked))
+            distinct, inverse = steps, np.arange(len(steps))
             if tokens.ids is not None:
-                _, first, inverse = np.unique(tokens.ids[asked], return_index=True, return_inverse=True)
-                distinct = asked[first]
+                _, first, inverse = np.unique(tokens.ids[steps], return_index=True, return_inverse=True)
+                distinct = steps[first]
             parts = np.array_split(distinct, -(-len(distinct) // _ROWS_AT_A_TIME))
             found = [model(tokens.rows(part, device), Dropout(None)).softmax(-1).cpu().numpy() for part in parts]
-            result[asked] += share[asked, None] * np.concatenate(found)[inverse]
+            result[steps] += share[steps, None] * np.concatenate(found)[inverse]
         return result
 
 
@@ -182,27 +181,22 @@ class _Sampler:
         return self.steps[drawn], self.weights[drawn]
 
 
-@dataclass(frozen=True)
-class Residual:
+class Residual(NamedTuple):
     """What the present leaves open, step by step."""
 
     error: NDArray[np.float32]
     """(steps,) 1 minus the probability of the reward's class, or of the bins next to it: the weight of the step."""
     guess: NDArray[np.float32]
-    """(steps,) log-probability of the class by the best guess of the present, where steps weigh as ``error`` says.
-
-    A class of probability p weighs p (1 - p) among all there is at such a step.
-    """
+    """(steps,) log-probability of the class by the best guess of the present, where steps weigh as ``error`` says."""
 
     @classmethod
-    def of(
-        cls, probabilities: NDArray[np.float32], classes: NDArray[np.int16], right: NDArray[np.float64] | None = None
-    ) -> "Residual":
-        """Of the probabilities (steps, class) of a predictor without memory; ``right``: of classes as good as each."""
+    def of(cls, probabilities: NDArray[np.float32], classes: NDArray[np.int16], right: NDArray[np.float64]) -> Self:
+        """Of the probabilities (steps, class) of a predictor without memory; ``right``: of classes as good as each.
+
+        A class of probability p weighs p (1 - p) among all there is at such a step.
+        """
         rows = np.arange(len(classes))
-        p = probabilities.astype(np.float64)
-        right = p if right is None else right
-        share = p * (1 - right) + 1e-12
+        share = probabilities.astype(np.float64) * (1 - right) + 1e-12
         share /= share.sum(1, keepdims=True)
         error, guess = 1 - right[rows, classes], np.log(share[rows, classes])
         return cls(error.astype(np.float32), guess.astype(np.float32))

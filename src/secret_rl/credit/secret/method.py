@@ -332,7 +332,7 @@ def _fitted(part: T | None) -> T:
 
 
 def _encoded_specs(data: "Trajectories") -> Specs:
-    """The spaces, with what the data say of them."""
+    """The spaces, with the number of kinds of things in pictures."""
     observations, actions = specs_of(data.observation_space, data.action_space)
     return with_levels(observations, example_rows(data, data.observations)), actions
 
