@@ -1,6 +1,5 @@
 """What each view hides: in spaces, rows, environments and stored trajectories, which all mean the same."""
 
-import json
 import pickle
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -8,7 +7,6 @@ from functools import reduce
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,8 +21,6 @@ from secret_rl.views import (
     View,
     ViewObservation,
     apply_view,
-    view_from_json,
-    view_to_json,
 )  # fmt: skip
 
 ID = "secret_rl/Triggers-v0"
@@ -122,7 +118,7 @@ def test_views_follow_one_another_and_meta_holds_them_in_order():
     whole, data, crops = (srl.collect(ID, 5, env_options={"window": window}) for window in (None, 7, 3))
     assert apply_view(whole, CenteredView(7), CropView(3)).equals(crops)
     views = [CropView(5), MaskView(((2, 3), (2, 3)), value=1)]
-    assert [view_from_json(one) for one in apply_view(data, *views).meta["views"]] == views
+    assert apply_view(data, *views).meta["views"] == [str(view) for view in views]
     assert apply_view(data) is data
 
 
@@ -160,7 +156,7 @@ def test_a_wrapped_env_is_made_again_from_its_spec(views):
     bits = [replace(view, value=1) if isinstance(view, MaskView) else view for view in views]  # Triggers shows 0 and 1
     window = None if isinstance(views[0], CenteredView) else 7
     env = look(gym.make(ID, window=window), bits)
-    for spec in (env.spec, EnvSpec.from_json(env.spec.to_json()), pickle.loads(pickle.dumps(env.spec))):
+    for spec in (env.spec, pickle.loads(pickle.dumps(env.spec))):
         again = gym.make(spec)
         assert again.view == env.view and again.observation_space == env.observation_space
         if window is not None:
@@ -202,7 +198,7 @@ def test_views_of_ones_own_work_and_are_checked():
     wrapped = srl.collect(look(Room(IMAGE), [CropView(3), Darker(2)]), 6, blind, seed=1)
     seen = apply_view(plain, CropView(3), Darker(2))
     assert seen.equals(wrapped)
-    assert seen.meta["views"][1] == {"kind": "Darker", "by": 2}
+    assert seen.meta["views"][1] == "Darker(by=2)"
     with pytest.raises(ValueError, match=r"observations\[episode 0, step 0\] has shape \(7, 3\), expected \(7, 7, 3\)"):
         apply_view(plain, Broken(2))
     env = ViewObservation(gym.make(ID), Darker(2))
@@ -311,19 +307,6 @@ def test_images_without_one_marked_cell_are_named():
         CenteredView(3, channel=1).rows(images[2:])
 
 
-@pytest.mark.parametrize("view", [*(view for _, views in CASES for view in views), CenteredView(5, 2, "image")])
-def test_views_survive_json(view):
-    again = view_from_json(json.loads(json.dumps(view_to_json(view))))
-    assert again == view and hash(again) == hash(view) and type(again) is type(view)
-
-
-def test_numbers_of_numpy_make_the_same_views():
-    assert CenteredView(np.int64(3), np.int8(1)) == CenteredView(3, 1)
-    mask = MaskView([[np.int64(1), 2]], value=np.uint8(2))
-    assert mask == MaskView(((1, 2),), value=2) and json.dumps(view_to_json(mask))
-    assert DropView(["a"]) == DropView(("a",))
-
-
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -335,8 +318,6 @@ def test_numbers_of_numpy_make_the_same_views():
         (lambda: MaskView(((3, 3),)), ValueError, "stop must be an integer of at least 4, got 3"),
         (lambda: MaskView(((0, 1),), value=(1, 2)), TypeError, r"value must be one number, got \(1, 2\)"),
         (lambda: DropView("mission"), TypeError, "tuple of strings, got 'mission'"),
-        (lambda: view_from_json({"kind": "Fog", "window": 3}), ValueError, "unknown kind of view 'Fog'.*CropView"),
-        (lambda: view_to_json(object()), TypeError, "object object .* expected a view that is a dataclass"),
         (lambda: ViewObservation(Room(), 3), TypeError, "3 is not a view: expected CropView"),
         (lambda: ViewObservation(Room(), CropView), TypeError, "CropView'> is not a view"),
     ],

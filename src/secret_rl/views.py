@@ -4,9 +4,8 @@ A reward that shows in the present observation teaches nothing about the past: t
 reason. A MiniGrid view shows the carried key in the agent's own cell; masking that cell hides it.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,7 +21,7 @@ from secret_rl.trajectories.nested import Array, Nest, map_arrays
 
 @runtime_checkable
 class View(Protocol):
-    """What a predictor gets to see. A view of your own is a frozen dataclass whose fields are JSON values."""
+    """What a predictor gets to see. A view of your own is any object with these two methods."""
 
     def space(self, observation_space: gym.Space[Any], /) -> gym.Space[Any]:
         """The space of what is left of an observation; an error where the view does not fit."""
@@ -57,11 +56,6 @@ class _EntryView:
         self._check_names((self.key,), value)
         return {**value, self.key: change(value[self.key])}
 
-    def _set(self, **fields: Any) -> None:
-        """Store fields in their plain form, so that equal views compare equal and go to JSON."""
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-
     def _check_names(self, names: Iterable[str], parts: Collection[str]) -> None:
         for name in names:
             if name not in parts:
@@ -92,7 +86,7 @@ class CropView(_EntryView):
     """The entry of a ``Dict`` observation to look at; None: the observation itself."""
 
     def __post_init__(self) -> None:
-        self._set(window=_odd(self.window))
+        _check_odd(self.window)
 
     def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         box = self._as_box(space)
@@ -125,19 +119,14 @@ class MaskView(_EntryView):
     """The entry of a ``Dict`` observation to look at; None: the observation itself."""
 
     def __post_init__(self) -> None:
-        try:
-            region = tuple((start, stop) for start, stop in self.region)
-        except (TypeError, ValueError):
-            region = ()
-        if not region:
+        pairs = isinstance(self.region, tuple) and all(isinstance(p, tuple) and len(p) == 2 for p in self.region)
+        if not pairs or not self.region:
             expected = "a tuple of (start, stop) pairs, one for each axis"
             raise TypeError(f"region must be {expected}, got {self.region!r}: one axis is written ((start, stop),)")
-        starts = [check_integer("start", start, 0) for start, _ in region]
-        stops = [check_integer("stop", stop, start + 1) for start, (_, stop) in zip(starts, region, strict=True)]
-        value = np.asarray(self.value)
-        if value.ndim or value.dtype.kind not in "iuf":
+        for start, stop in self.region:
+            check_integer("stop", stop, check_integer("start", start, 0) + 1)
+        if not np.isscalar(self.value) or isinstance(self.value, str):
             raise TypeError(f"value must be one number, got {self.value!r}")
-        self._set(region=tuple(zip(starts, stops, strict=True)), value=value.item())
 
     def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         box = self._as_box(space)
@@ -175,7 +164,6 @@ class DropView(_EntryView):
     def __post_init__(self) -> None:
         if isinstance(self.keys, str) or not all(isinstance(name, str) for name in self.keys):
             raise TypeError(f"keys must be a tuple of strings, got {self.keys!r}: write keys=('image',)")
-        self._set(keys=tuple(self.keys))
 
     def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         kept = self._rows(self._as_dict(space).spaces)
@@ -214,7 +202,8 @@ class CenteredView(_EntryView):
     """The entry of a ``Dict`` observation to look at; None: the observation itself."""
 
     def __post_init__(self) -> None:
-        self._set(window=_odd(self.window), channel=check_integer("channel", self.channel, 0))
+        _check_odd(self.window)
+        check_integer("channel", self.channel, 0)
 
     def _space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         box = self._as_box(space)
@@ -258,38 +247,10 @@ def _surroundings(height: int, width: int, window: int) -> tuple[NDArray[np.int6
     return cells.reshape(height * width, -1), beyond.reshape(height * width, -1)
 
 
-def _odd(window: Any) -> int:
+def _check_odd(window: Any) -> None:
     number = check_integer("window", window, 1)
     if number % 2 == 0:
         raise ValueError(f"window must be odd, to have a centre cell, got {number}: use {number - 1} or {number + 1}")
-    return number
-
-
-_KINDS: dict[str, Callable[..., View]] = {kind.__name__: kind for kind in (CropView, MaskView, DropView, CenteredView)}
-
-
-def is_own(view: View) -> bool:
-    """Whether a view is one of this library: known to fit its space, and read back by name."""
-    return type(view) in _KINDS.values()
-
-
-def view_to_json(view: View) -> dict[str, Any]:
-    """A JSON description of a view: ``{"kind": "CropView", "window": 3, "key": null}``."""
-    try:
-        fields: dict[str, Any] = json.loads(json.dumps(asdict(view)))  # type: ignore[call-overload]
-    except TypeError as bad:
-        expected = "a view that is a dataclass of JSON values"
-        raise TypeError(f"{view!r} has no JSON description ({bad}): expected {expected}") from bad
-    return {"kind": type(view).__name__, **fields}
-
-
-def view_from_json(data: Mapping[str, Any]) -> View:
-    """The view that ``view_to_json`` described."""
-    fields = dict(data)
-    kind = fields.pop("kind", None)
-    if kind not in _KINDS:
-        raise ValueError(f"unknown kind of view {kind!r}: expected one of {list(_KINDS)}")
-    return _KINDS[kind](**fields)
 
 
 class ViewObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
@@ -304,15 +265,12 @@ class ViewObservation(gym.ObservationWrapper[Any, Any, Any], RecordConstructorAr
     (3, 3, 3)
     """
 
-    def __init__(self, env: gym.Env[Any, Any], view: View | Mapping[str, Any]) -> None:
-        self.view = view_from_json(view) if isinstance(view, Mapping) else view
-        if isinstance(view, type) or not isinstance(self.view, View):
-            expected = f"{', '.join(_KINDS)}, or an object with space and rows"
-            raise TypeError(f"{view!r} is not a view: expected {expected}")
-        # As JSON, so that env.spec.to_json() holds the view.
-        RecordConstructorArgs.__init__(self, view=view_to_json(self.view) if is_own(self.view) else self.view)
+    def __init__(self, env: gym.Env[Any, Any], view: View) -> None:
+        if isinstance(view, type) or not isinstance(view, View):
+            raise TypeError(f"{view!r} is not a view: expected CropView(3), or another object with space and rows")
+        RecordConstructorArgs.__init__(self, view=view)  # gym.make(env.spec) makes it again
         gym.ObservationWrapper.__init__(self, env)
-        self.observation_space = self.view.space(env.observation_space)
+        self.view, self.observation_space = view, view.space(env.observation_space)
 
     def observation(self, observation: Any) -> Any:
         """What the view leaves of it."""
@@ -334,7 +292,7 @@ def apply_view(data: Trajectories, *views: View) -> Trajectories:
     >>> cropped.equals(srl.collect("secret_rl/Triggers-v0", 10, env_options={"window": 3}))
     True
     >>> cropped.meta["views"]
-    [{'kind': 'CropView', 'window': 3, 'key': None}]
+    ['CropView(window=3, key=None)']
     """
     for view in views:
         data = replace(
@@ -342,7 +300,7 @@ def apply_view(data: Trajectories, *views: View) -> Trajectories:
             observation_space=view.space(data.observation_space),
             observations=view.rows(data.observations),
             final_observations=None if data.final_observations is None else view.rows(data.final_observations),
-            meta={**data.meta, "views": [*data.meta.get("views", []), view_to_json(view)]},
-            trusted=is_own(view),
+            meta={**data.meta, "views": [*data.meta.get("views", []), str(view)]},
+            trusted=isinstance(view, _EntryView),
         )
     return data
