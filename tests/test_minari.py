@@ -32,8 +32,7 @@ def test_minari_reads_what_we_write_and_a_round_trip_is_equal_bit_for_bit(minari
 
 
 def test_images_stay_lossless(minari_home):
-    rng = np.random.default_rng(0)
-    frames = rng.integers(0, 256, (6, 48, 48, 3), dtype=np.uint8)
+    frames = np.random.default_rng(0).integers(0, 256, (6, 48, 48, 3), dtype=np.uint8)
     episode = {"observations": frames, "actions": np.zeros(5, int), "rewards": np.zeros(5)}
     data = srl.Trajectories.from_episodes([episode])
     srl.minari.to_minari(data, "images/noise-v0")

@@ -79,15 +79,13 @@ def test_summary_counts():
     data = srl.Trajectories.from_episodes(
         [episode(rewards=np.array([0.0, -1, 1])), episode(2, rewards=np.array([0.0, -1]), terminated=False)]
     )
-    summary = data.summary()
-    assert (summary.episodes, summary.steps, summary.max_length) == (2, 5, 3)
-    assert (summary.positive_rewards, summary.negative_rewards) == (1, 2)
-    assert (summary.successful_episodes, summary.success_share) == (1, 0.5)
-    assert (summary.mean_return, summary.min_return, summary.max_return) == (-0.5, -1, 0)
-    assert (summary.terminated_episodes, summary.truncated_episodes) == (1, 0)
-    assert "1 episodes hold a positive reward (50.00%)" in str(summary)
-    np.testing.assert_array_equal(data.returns, [0, -1])
-    np.testing.assert_array_equal(data.successful, [True, False])
+    counts = {
+        "episodes": 2, "steps": 5, "mean_length": 2.5, "max_length": 3, "mean_return": -0.5, "min_return": -1.0,
+        "max_return": 0.0, "positive_rewards": 1, "negative_rewards": 2, "successful_episodes": 1,
+        "terminated_episodes": 1, "truncated_episodes": 0, "drawn": None, "success_share": 0.5,
+    }  # fmt: skip
+    assert data.summary().to_json() == counts
+    assert "1 episodes hold a positive reward (50.00%)" in str(data.summary())
 
 
 @given(trajectories(), st.integers(0, 99))
@@ -98,18 +96,11 @@ def test_other_rewards_change_nothing_else(data, seed):
     np.testing.assert_array_equal(other.rewards, rewards)
     assert other.observations is data.observations and other.annotations is data.annotations
     assert other.fingerprint != data.fingerprint and not other.equals(data)
-    back = other.with_rewards(data.rewards)
-    assert back.equals(data) and back.fingerprint == data.fingerprint
     rewards[:] = 0
     assert other.rewards.any(), "a copy"
-
-    def in_place(given):
-        given[:] = 7
-        return given
-
-    assert (data.with_rewards(in_place).rewards == 7).all()
-    np.testing.assert_array_equal(data.with_rewards(np.sign).rewards, np.sign(before))
-    np.testing.assert_array_equal(data.rewards, before)
+    assert not data.with_rewards(lambda given: np.multiply(given, 0, out=given)).rewards.any()
+    back = other.with_rewards(before)
+    assert back.equals(data) and back.fingerprint == data.fingerprint, "nor what it was made of"
 
 
 @pytest.mark.parametrize(
