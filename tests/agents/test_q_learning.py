@@ -13,7 +13,6 @@ import secret_rl  # noqa: F401  registers the environments
 from secret_rl.agents import QLearning, learn_many, q_learning
 from secret_rl.envs.tabular import TabularModel, TabularShaping, best_return, tabular_of
 from secret_rl.envs.triggers import TriggersEnv
-from secret_rl.envs.triggers.rules import WEYL, episode_key
 from secret_rl.testing.strategies import triggers_options
 
 ID = "secret_rl/Triggers-v0"
@@ -129,20 +128,21 @@ def test_returns_are_unshaped():
     assert curve.lengths.tolist() == list(inner.length_queue) and len(curve) == 60
 
 
-def test_same_seed_same_curve_other_seed_other_curve():
+def test_same_seed_same_curve_other_seed_other_curve_and_a_bar_where_asked_for(capsys):
     for env in (gym.make(ID, layout_seed=0), gym.make("FrozenLake-v1")):
         one, again, other = (QLearning(seed=seed).learn(env, 30) for seed in (1, 1, 2))
         assert_same(one, again)
         assert not np.array_equal(one.curve.lengths, other.curve.lengths)
+        assert capsys.readouterr().err == ""
+        QLearning().learn(env, 20, progress=True)
+        assert "20/20 episodes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("name", "episodes", "before", "after"),
-    [("FrozenLake-v1", 300, 0.1, 0.5), ("CliffWalking-v1", 200, -40, -20), ("Taxi-v4", 800, -60, -5)],
+    ("name", "episodes", "before", "after"), [("CliffWalking-v1", 200, -40, -20), ("Taxi-v4", 800, -60, -5)]
 )
 def test_learns_gymnasiums_own_tasks(name, episodes, before, after):
-    env = gym.make(name, **({"is_slippery": False} if name == "FrozenLake-v1" else {}))
-    curve = QLearning(learning_rate=0.5, seed=3).learn(env, episodes).curve
+    curve = QLearning(learning_rate=0.5, seed=3).learn(gym.make(name), episodes).curve
     # medians: on the cliff, exploring costs 100 now and then for ever
     assert np.median(curve.returns[:20]) < before < after < np.median(curve.returns[-50:])
 
@@ -160,28 +160,6 @@ def test_a_state_function_makes_states_of_anything():
     agent = QLearning(seed=0).learn(env, 30, state=lambda observation, info: tuple(np.round(observation, 1).tolist()))
     assert (agent.curve.lengths >= 1).all() and np.isfinite(agent.curve.returns).all()
     assert agent.act(np.zeros(4)) in (0, 1)
-
-
-def test_what_was_learned_in_parts_is_what_is_learned_at_once(monkeypatch):
-    env = gym.make(ID, size=5, triggers=1, layout_seed=3)
-    whole = QLearning(seed=4).learn(env, 130)
-    monkeypatch.setattr(q_learning, "_STEPS_AT_A_TIME", 50 * 7)
-    assert_same(QLearning(seed=4).learn(env, 130), whole)
-
-
-def test_progress_is_shown_when_asked_for(capsys):
-    env = gym.make(ID, size=3, triggers=0, layout_seed=3)
-    QLearning().learn(env, 20)
-    assert capsys.readouterr().err == ""
-    for state in (None, in_info):
-        QLearning().learn(env, 20, progress=True, state=state)
-        assert "20/20 episodes" in capsys.readouterr().err
-
-
-def test_very_long_episodes_need_no_memory():
-    env = TriggersEnv(size=3, triggers=0, layout_seed=1, max_steps=10**12)
-    assert (QLearning(discount=1).learn(env, 5).curve.returns == 1).all()
-    assert_same(QLearning().learn(env, 5), QLearning().learn(env, 5, state=in_info))
 
 
 @pytest.mark.parametrize(("discount", "states"), [(0.99, 300), (0.5, 1200), (1, 50)])
@@ -214,14 +192,6 @@ def test_choices_are_even_among_equal_values_and_when_exploring(actions):
     np.testing.assert_allclose(shares(0.0, 1), greedy, atol=slack)
     assert not shares(0.0, 1)[greedy == 0].any()
     np.testing.assert_allclose(shares(0.3, 1), 0.3 / actions + 0.7 * greedy, atol=slack)
-
-
-def test_the_numbers_of_an_agent_are_not_those_of_the_mazes_of_the_same_seed():
-    keys = {seed: int(q_learning._numbers(QLearning(seed=seed), 4).key) for seed in (*range(1000), 2**64 - 1)}
-    assert len(set(keys.values())) == 1001
-    for seed in (0, 1, 2**64 - 1):
-        maze = np.uint64(episode_key(np.uint64(seed), 0))
-        assert keys[seed] not in (maze + np.arange(100, dtype=np.uint64) * np.uint64(WEYL)).tolist()
 
 
 class Odd(gym.Env):

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from secret_rl.envs.tabular import TabularModel
 from secret_rl.envs.triggers.mazes import DISABLED, NEXT_STEP, SAME_STEP, MazeContents, Mazes, RandomEpisodes
-from secret_rl.envs.triggers.render import Window, draw, text
+from secret_rl.envs.triggers.render import draw, text
 from secret_rl.envs.triggers.rules import TriggersOptions
 from secret_rl.envs.triggers.tabulate import tabulate
 
 METADATA: dict[str, Any] = {
-    "render_modes": ["rgb_array", "human", "ansi"],
+    "render_modes": ["rgb_array", "ansi"],  # "human" is Gymnasium's own wrapper around "rgb_array"
     "render_fps": 8,
     "annotations": ("trigger_activated",),  # info entries that collect keeps, beside the state
 }
@@ -31,7 +31,7 @@ class TriggersEnv(gym.Env[Any, Any]):
     (agent, trigger, prize). ``info["state"]`` numbers the full state within the maze;
     ``info["trigger_activated"]`` says whether the step just taken activated a switch.
 
-    The options are those of ``TriggersOptions``; ``render_mode`` is "rgb_array", "human", "ansi" or None.
+    The options are those of ``TriggersOptions``; ``render_mode`` is "rgb_array", "ansi" or None.
 
     >>> import gymnasium as gym, secret_rl
     >>> env = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=7)
@@ -49,7 +49,6 @@ class TriggersEnv(gym.Env[Any, Any]):
         self.render_mode = render_mode
         self._mazes = Mazes(self.options, 1)
         self._seeded = False
-        self._window: Window | None = None
         self.observation_space = gym.spaces.Box(0, 1, self._mazes.shape, np.uint8)
         self.action_space = gym.spaces.Discrete(4)
 
@@ -65,8 +64,6 @@ class TriggersEnv(gym.Env[Any, Any]):
             self._mazes.seed(0, seed if seed is not None else int(self.np_random.integers(2**63)))
             self._seeded = True
         outcome = self._mazes.reset(np.ones(1, np.bool_))
-        if self.render_mode == "human":
-            self.render()
         return outcome.observations[0], {"state": int(outcome.states[0]), "trigger_activated": False}
 
     def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
@@ -76,8 +73,6 @@ class TriggersEnv(gym.Env[Any, Any]):
         if not 0 <= action < 4:
             raise ValueError(f"action must be 0 (up), 1 (down), 2 (left) or 3 (right), got {action!r}")
         outcome, _ = self._mazes.step(np.array([action], np.int64), DISABLED)
-        if self.render_mode == "human":
-            self.render()
         return (
             outcome.observations[0],
             float(outcome.rewards[0]),
@@ -100,25 +95,11 @@ class TriggersEnv(gym.Env[Any, Any]):
         return tabulate(self.options)
 
     def render(self) -> Any:
-        """An RGB array, a string, or a frame in a window, by ``render_mode``."""
+        """An RGB array, or a string, by ``render_mode``."""
         if self.render_mode is None:
             gym.logger.warn('render() without a render_mode: pass e.g. render_mode="rgb_array" to gym.make')
             return None
-        if self.render_mode == "ansi":
-            return text(self.contents)
-        picture = draw(self.contents)
-        if self.render_mode == "rgb_array":
-            return picture
-        if self._window is None:
-            self._window = Window(picture.shape[:2], METADATA["render_fps"])
-        self._window.show(picture)
-        return None
-
-    def close(self) -> None:
-        """Close the window, if there is one."""
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+        return text(self.contents) if self.render_mode == "ansi" else draw(self.contents)
 
 
 class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64], NDArray[Any]]):
@@ -177,8 +158,6 @@ class TriggersVectorEnv(gym.vector.VectorEnv[NDArray[np.uint8], NDArray[np.int64
         mask = (options or {}).get("reset_mask", np.ones(n, np.bool_))
         if not (isinstance(mask, np.ndarray) and mask.shape == (n,) and mask.dtype == np.bool_):
             raise ValueError(f'options["reset_mask"] must be a boolean array of shape ({n},), got {mask!r}')
-        if not mask.any():
-            raise ValueError('options["reset_mask"] selects no env: leave the reset out, or set an entry')
         seeds = range(seed, seed + n) if isinstance(seed, int) else [None] * n if seed is None else seed
         if len(seeds) != n:
             raise ValueError(f"expected {n} seeds, one per env, got {len(seeds)}")

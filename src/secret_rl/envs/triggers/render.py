@@ -39,28 +39,3 @@ def text(maze: MazeContents, colour: bool = True) -> str:
     if colour:
         framed = [[f"\x1b[{_ANSI[c]}m{c}\x1b[0m" for c in row] for row in framed]
     return "\n".join(" ".join(row) for row in framed)
-
-
-class Window:
-    """A pygame window."""
-
-    def __init__(self, size: tuple[int, ...], frames_per_second: int) -> None:
-        try:
-            import pygame
-        except ModuleNotFoundError as missing:
-            raise ModuleNotFoundError('render_mode="human" needs pygame: pip install "secret-rl[report]"') from missing
-        self._pygame, self._rate, self._clock = pygame, frames_per_second, pygame.time.Clock()
-        pygame.display.init()
-        pygame.display.set_caption("Triggers")
-        self._screen = pygame.display.set_mode(size)
-
-    def show(self, picture: NDArray[np.uint8]) -> None:
-        """Show one frame and keep the pace."""
-        self._pygame.surfarray.blit_array(self._screen, picture.swapaxes(0, 1))
-        self._pygame.event.pump()
-        self._pygame.display.flip()
-        self._clock.tick(self._rate)
-
-    def close(self) -> None:
-        """Close it."""
-        self._pygame.display.quit()
