@@ -168,10 +168,3 @@ def test_bad_input_is_named():
     short = SimpleNamespace(init=lambda n: None, step=lambda carry, batch: (carry, np.zeros(1)))
     with pytest.raises(ValueError, match=r"values of shape \(1,\), expected \(2,\): one for each"):
         VectorPotentialShaping(TriggersVectorEnv(2), short, 0.9).reset(seed=0)
-
-    class Lenient(TriggersVectorEnv):
-        def step(self, actions):
-            return None, np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), {}
-
-    with pytest.raises(gym.error.ResetNeeded, match="call reset"):
-        VectorPotentialShaping(Lenient(2), NoPotential(), 0.9).step(np.zeros(2, int))

@@ -12,7 +12,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from secret_rl.shaping.core import Mask, PotentialLike, Shaper, ShapingConfig, Values, last_seen, one_row
 
 _NO, _YES = np.zeros(1, np.bool_), np.ones(1, np.bool_)
-_RESET_NEEDED = "no episode has begun: call reset() first"
 
 
 class ShapedEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -26,20 +25,17 @@ class ShapedEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         # Potentials may hold a whole model, and are not changed by use: no copy.
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
         gym.Wrapper.__init__(self, env)
-        self._spaces, self._shaper, self._begun = (env.observation_space, env.action_space), shaper, False
+        self._spaces, self._shaper = (env.observation_space, env.action_space), shaper
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._shaper.start(_YES, one_row(self._spaces[0], observation), [info])
-        self._begun = True
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step and add the shaping to its reward."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if not self._begun:
-            raise gym.error.ResetNeeded(_RESET_NEEDED)
         reward = float(reward)
         env_reward, inner = info.get("env_reward", reward), info.get("shaping_reward")  # of a shaping inside this one
         seen, done = one_row(self._spaces[0], observation), one_row(self._spaces[1], action)
@@ -119,7 +115,7 @@ class ShapedVectorEnv(VectorWrapper):  # generic since Gymnasium 1.4 only
         if env.metadata.get("autoreset_mode") is None:
             gym.logger.warn(f'{env} does not say its metadata["autoreset_mode"]: taking it for NEXT_STEP')
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode") or AutoresetMode.NEXT_STEP)
-        self._shaper, self._begun = shaper, False
+        self._shaper = shaper
         self._none = np.zeros(env.num_envs, np.bool_)
         self._over = self._none  # (n,) NEXT_STEP: the next step is a reset
 
@@ -133,14 +129,11 @@ class ShapedVectorEnv(VectorWrapper):  # generic since Gymnasium 1.4 only
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type, unused-ignore]
         self._shaper.start(started, observations, infos)
         self._over = self._over & ~started
-        self._begun = True
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the environments and add the shaping to their rewards."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        if not self._begun:
-            raise gym.error.ResetNeeded(_RESET_NEEDED)
         rewards = np.asarray(rewards, np.float64)
         ended: Mask = np.asarray(terminated, np.bool_) | np.asarray(truncated, np.bool_)
         env_rewards, last = _env_rewards(rewards, infos), None
