@@ -169,10 +169,11 @@ def test_callbacks_are_passed_on_and_may_save_or_end_the_training(tmp_path):
     for model in (loaded, trained.model):  # schedules of the training are neither in the file nor in the model
         model.learn(20)
         assert model._current_progress_remaining == 0
-    stop = {"callback": lambda _, __: False, "folder": tmp_path / "folder", "checkpoint_every": 100}
-    for _ in range(2):
-        stopped = train(sb3.DQN, Hallway, 300, **stop, **options | {"evaluate_every": 50})
-        assert stopped.curve.steps.tolist() == [0, 1] and stopped.model.num_timesteps == 1
+    for at, evaluated in ((1, [0, 1]), (100, [0, 50, 100])):  # also where a checkpoint is due
+        stop = {"callback": lambda now, _, at=at: now["self"].num_timesteps != at, "folder": tmp_path / str(at)}
+        for _ in range(2):
+            stopped = train(sb3.DQN, Hallway, 300, checkpoint_every=100, **stop, **options | {"evaluate_every": 50})
+            assert stopped.curve.steps.tolist() == evaluated and stopped.model.num_timesteps == at
 
 
 def test_logs_and_progress(tmp_path, capfd):

@@ -41,7 +41,6 @@ SMALL_FIT: dict[str, Any] = {
     "validation": 0.2,
 }  # fmt: skip
 _SPLITS = 20  # among which the one is chosen that holds out a fair share of the successes
-_RECENT = 100  # episodes whose mean return the progress bar shows
 
 
 @dataclass(frozen=True)
@@ -276,8 +275,7 @@ def learn_online(
             new = online.update()
             if new is not None:
                 changing.swap(new)
-            recent = returns[max(0, episode + 1 - _RECENT) : episode + 1]
-            tick(f"return {recent.mean():.2f}, {changing.swaps} potentials", episode + 1, episodes)
+            tick(f"return {returns[episode]:.2f}, {changing.swaps} potentials", episode + 1, episodes)
     curve = LearningCurve(returns=returns, lengths=lengths, **asdict(agent))
     return OnlineLearning(curve, tuple(online.history[before:]), changing.present, run.values)
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import check_for_correct_spaces
@@ -149,7 +149,7 @@ def _learn(
     store: TrainingFile | None,
 ) -> None:  # fmt: skip
     """Learn part by part, from wherever the folder was left."""
-    part, stopped = 0, False
+    part = 0
     if store is not None and store.part:
         recorder.restore(store.load(model))
         part = store.part
@@ -158,20 +158,30 @@ def _learn(
     else:
         recorder.evaluate()
     of_user = [one if isinstance(one, BaseCallback) else ConvertCallback(one) for one in callbacks]
+    all_callbacks = _Callbacks([recorder, *of_user])
     with _schedules_over(model, steps):
-        while model.num_timesteps < steps and not stopped:
+        while model.num_timesteps < steps and not all_callbacks.stopped:
             _seed(model, seed, part)
             model._last_obs = None  # new episodes
             part += 1
             target = min(steps, (model.num_timesteps // part_steps + 1) * part_steps)
-            model.learn(target - model.num_timesteps, [recorder, *of_user], reset_num_timesteps=False)
-            stopped = model.num_timesteps < target  # by a callback
-            if model.num_timesteps < steps and not stopped and store is not None:
+            model.learn(target - model.num_timesteps, all_callbacks, reset_num_timesteps=False)
+            if model.num_timesteps < steps and not all_callbacks.stopped and store is not None:
                 end_running_episodes(model)
                 store.save(model, recorder.curve(), part, finished=False)
         recorder.evaluate()
     if store is not None:
         store.save(model, recorder.curve(), part, finished=True)
+
+
+class _Callbacks(CallbackList):
+    """Remembers whether one of them ended the training."""
+
+    stopped = False
+
+    def _on_step(self) -> bool:
+        self.stopped = not super()._on_step()
+        return not self.stopped
 
 
 def _seed(model: BaseAlgorithm, seed: int, part: int) -> None:
