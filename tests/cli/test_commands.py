@@ -131,17 +131,6 @@ def test_fit_attribute_and_quality_are_the_library_calls(here, capsys):
     assert not Path("new.safetensors.partial").exists()
 
 
-def test_a_fit_is_judged_on_other_trajectories_if_they_are_named(here, capsys):
-    command = ["fit", *CALLS["fit"], "--quiet", "--held-out"]
-    assert main([*command, "nowhere"]) == 1
-    assert "nowhere is not a folder" in capsys.readouterr().err
-    assert not Path("new.run").exists(), "refused before anything is done"
-    assert main([*command, "target"]) == 0
-    secret, target = srl.Secret.load("new.safetensors", device="cpu"), srl.Trajectories.load("target")
-    expected = srl.credit_quality(secret.attribute(target, rewards="positive"), target)
-    assert json.loads(Path("new.run/run.json").read_text())["quality"] == {"target": expected.to_json()}
-
-
 def test_other_readouts_and_a_model_that_is_doubted(here, capsys):
     secret, data = srl.Secret.load("m.safetensors", device="cpu"), srl.Trajectories.load("mazes")
     for word in ("not learned", "credit"):

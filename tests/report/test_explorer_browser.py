@@ -243,37 +243,17 @@ def test_filters_and_the_list_by_keyboard(browser, triggers):
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_dark_and_light_with_text_that_stands_out(browser, triggers, scheme):
-    """Contrast of at least 4.5 to 1, as accessibility guidelines ask of text."""
-    path, _ = triggers
-
-    def luminance(colour):
-        parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-        parts = np.where(parts <= 0.03928, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-        return float(parts @ [0.2126, 0.7152, 0.0722])
+def test_dark_or_light_and_narrow_as_a_phone(browser, triggers, scheme):
+    path, content = triggers
 
     def is_dark(page):
         colour = page.locator("body").evaluate("(node) => getComputedStyle(node).backgroundColor")
         return sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) < 180
 
-    with opened(browser, path, color_scheme=scheme) as page:
-        colours = page.evaluate(
-            """() => { const style = getComputedStyle(document.documentElement);
-            return Object.fromEntries(["ink", "soft", "credit", "gain", "loss", "wrong", "card", "ground"]
-                .map((name) => [name, style.getPropertyValue("--" + name).trim()])); }"""
-        )
+    with opened(browser, path, width=360, has_touch=True, color_scheme=scheme) as page:
         assert is_dark(page) == (scheme == "dark")
         page.locator("#theme").click()
         assert is_dark(page) != (scheme == "dark")
-    for name in ("ink", "soft", "credit", "gain", "loss", "wrong"):
-        for ground in ("card", "ground"):
-            low, high = sorted((luminance(colours[name]), luminance(colours[ground])))
-            assert (high + 0.05) / (low + 0.05) >= 4.5, (name, ground)
-
-
-def test_narrow_as_a_phone(browser, triggers):
-    path, content = triggers
-    with opened(browser, path, width=360, has_touch=True) as page:
         assert page.locator("#list [role=option]").count() == 20
         for entry in (*content["trajectories"][:3], rewarded(content)[0]):
             pick(page, entry)
@@ -307,9 +287,9 @@ def test_a_hostile_string_runs_no_script(browser, tmp_path):
     owned = "document.title='owned'"
     evil = f"</script><img src=x onerror={owned}><script>{owned}</script>\u2028\"'`${{1}}{{{{1}}}}"
     data = episodes(
-        12, lambda rng, rows: {evil: numbers(rng, rows)}, 8,
+        12, lambda rng, rows: {evil: numbers(rng, rows)}, 12,
         meta={"env_id": f"antigravity:{evil}", "env_options": {evil: evil}},  # the colon would import a module
-        annotations={evil: np.array([evil] * 8), f"event {evil}": np.arange(8) == 1},
+        annotations={f"event {evil}": np.arange(12) == 11},
     )  # fmt: skip
     made = explore(fitted(data), data, tmp_path / "evil.html", title=evil, progress=False)
     assert "<img" not in made.path.read_text(encoding="utf-8")

@@ -1,6 +1,5 @@
 """Figures: real files that show the aggregated curves, in styles that every reader can tell apart."""
 
-from itertools import combinations
 from xml.etree import ElementTree
 
 import numpy as np
@@ -74,36 +73,6 @@ def test_known_conditions_always_look_the_same_and_all_look_different():
         mixed = condition_styles([*ours, *"abcde"[: 7 - len(ours)]])
         assert len({style.color for style in mixed.values()}) == 7
     assert len(condition_styles(f"n={n}" for n in range(60))) == 60
-
-
-# Machado, Oliveira and Fernandes (2009), full severity, on linear RGB.
-BLINDNESS = {
-    "none": np.eye(3),
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
-}
-
-
-def lab(color, kind):
-    """CIE L*a*b* of a colour as a reader of some kind sees it."""
-    rgb = np.array(to_rgb(color))
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    seen = np.clip(np.array(BLINDNESS[kind]) @ linear, 0, 1)
-    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-    x, y, z = np.cbrt(np.maximum(to_xyz @ seen / [0.9505, 1.0, 1.089], 1e-4))
-    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
-
-
-@pytest.mark.parametrize("kind", BLINDNESS)
-def test_colour_blind_readers_can_tell_conditions_apart(kind):
-    styles = condition_styles(OURS)
-    for one, other in combinations(OURS, 2):
-        apart = np.linalg.norm(lab(styles[one].color, kind) - lab(styles[other].color, kind))
-        assert apart > 12 or styles[one].dashes != styles[other].dashes, (one, other, apart)
-        assert apart > 6, (one, other, apart)
-    for style in styles.values():
-        assert np.linalg.norm(lab(style.color, kind) - lab("white", kind)) > 25
 
 
 def test_files_are_real_pictures_and_reproducible(tmp_path):

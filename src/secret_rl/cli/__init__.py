@@ -48,7 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
                 print(_completion_script(words[1:]))
             else:
                 command = _parse(words)
-                _run(command)
+                if isinstance(out := getattr(command, "out", None), Path):
+                    check_writable(out)  # not after hours of work
+                with no_bars() if command.quiet else nullcontext():
+                    command.run()
             sys.stdout.flush()  # here, where a closed pipe can be distinguished from a failure
         except BaseException as error:
             # A library that is interrupted may raise an error of its own instead.
@@ -61,13 +64,6 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             warnings.formatwarning = before
     return 0
-
-
-def _run(command: Any) -> None:
-    if isinstance(out := getattr(command, "out", None), Path):
-        check_writable(out)  # not after hours of work
-    with no_bars() if command.quiet else nullcontext():
-        command.run()
 
 
 def _failed(error: BaseException, words: list[str]) -> int:

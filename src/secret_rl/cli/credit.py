@@ -15,7 +15,6 @@ import secret_rl
 from secret_rl.cli.command import Command, UsageError, command, one_of
 from secret_rl.credit.base import CreditMethod, load_method, method_class, methods
 from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
-from secret_rl.evaluation import CreditQuality
 from secret_rl.report.runs import RunFolder, doubt_of, folder_of
 from secret_rl.shaping.core import NotCreditWarning
 
@@ -35,8 +34,6 @@ class Fit(Command):
     data: Positional[Path]  # Folder that trajectories were saved to.
     out: Path  # File to write the model to; a folder of that name, ending in .run, keeps the record for report.
     method: Method = "secret"  # Credit method.
-    # Trajectories to judge credit on, if their annotations hold the truth; by default those held out for validation.
-    held_out: Path | None = None
     # Decides everything random; on one machine the result is the same to the bit, with the same number of threads.
     seed: int = 0
     device: str = "auto"  # cpu, cuda, mps, or auto.
@@ -46,12 +43,11 @@ class Fit(Command):
     def run(self) -> None:
         """Fit and save."""
         data = secret_rl.Trajectories.load(self.data)
-        held_out = None if self.held_out is None else secret_rl.Trajectories.load(self.held_out)
         method: Any = method_class(self.method)
         chosen, defaults = ({**asdict(a), **asdict(b)} for a, b in ((self.model, self.training), _DEFAULTS))
         options = _accepted(method, f"method {self.method}", chosen, defaults)
         new = method(seed=self.seed, device=self.device, **options)
-        given = self.given("data", "held_out", "method", "seed") | {"device": getattr(new, "device", self.device)}
+        given = self.given("data", "method", "seed") | {"device": getattr(new, "device", self.device)}
         checkpoint = self.out.with_name(f"{self.out.name}.partial")
 
         def fitted() -> CreditMethod:
@@ -63,26 +59,16 @@ class Fit(Command):
         with RunFolder(folder_of(self.out), "fit", {**given, **options}, {"data": data.fingerprint}) as record:
             secret = record.once("model", fitted, lambda: load_method(self.out, device=self.device))
             assert secret.report is not None
-            quality = self._judge(secret, data, held_out)
-            record.finish(
-                data=data.summary().to_json(),
-                fit=secret.report.to_json(),
-                quality={name: found.to_json() for name, found in quality.items()},
-            )
-        judged = "".join(f"\ncredit        {found}" for found in quality.values())
+            results, judged = {"data": data.summary().to_json(), "fit": secret.report.to_json()}, ""
+            if sum(array.dtype == np.bool_ for array in data.annotations.values()) == 1:  # the truth is known
+                held_out = data[data.split_indices(self.training.validation, seed=self.seed)[1]]
+                quality = secret_rl.credit_quality(secret.attribute(held_out, rewards="positive"), held_out)
+                results["quality"], judged = (
+                    {"held out for validation": quality.to_json()},
+                    f"\ncredit        {quality}",
+                )
+            record.finish(**results)
         self.saved(f"{secret.report}{judged}\nsaved         {self.out}", secret.report.to_json())
-
-    def _judge(
-        self, secret: CreditMethod, data: secret_rl.Trajectories, held_out: secret_rl.Trajectories | None
-    ) -> dict[str, CreditQuality]:
-        """Credit beside the truth, by the name of the trajectories; nothing where the truth is not known."""
-        name, judged = str(self.held_out), held_out
-        if judged is None:
-            name = "held out for validation"
-            judged = data[data.split_indices(self.training.validation, seed=self.seed)[1]]
-        if sum(array.dtype == np.bool_ for array in judged.annotations.values()) != 1:
-            return {}
-        return {name: secret_rl.credit_quality(secret.attribute(judged, rewards="positive"), judged)}
 
 
 _DEFAULTS = (ModelOptions(), TrainingOptions())

@@ -1,6 +1,7 @@
 """Commands that turn credit into faster learning."""
 
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ import secret_rl
 from secret_rl.cli.command import Command, EnvOptions, UsageError, command, one_of, options_of
 from secret_rl.credit.base import load_method
 from secret_rl.evaluation import Bootstrap, Comparison, LearningCurves, compare
-from secret_rl.progress import Show, progress_bar
+from secret_rl.progress import progress_bar
 from secret_rl.report.runs import CURVES, WINDOW, RunFolder
 from secret_rl.shaping import KINDS
 from secret_rl.shaping.core import warn_unless_credit
@@ -103,27 +104,19 @@ class Learn(Command):
     def _learn(self, tasks: dict[str, gym.Env[Any, Any]], record: RunFolder) -> dict[str, NDArray[np.float64]]:
         """Condition -> (1, seeds, episodes)."""
         numbers = self.given("learning_rate", "epsilon", "discount")
-        total, done = len(tasks) * self.seeds * self.episodes, 0
         returns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in tasks}
-        with progress_bar(None, "episodes") as tick:
-            for name, task in tasks.items():
-                for seed in range(self.seeds):
-
-                    def show(
-                        now: str, episodes: int, _: int | None, at: str = f"{name}, {seed}", so_far: int = done
-                    ) -> None:
-                        tick(f"{at}: {now}", so_far + episodes, total)
-
-                    agent = secret_rl.QLearning(seed=seed, **numbers)
-                    learn = partial(returns_of, agent, task, self.episodes, show)
-                    returns[name].append(record.array(f"{name}-{seed}", learn))
-                    done += self.episodes
+        agents = list(product(tasks, range(self.seeds)))
+        with progress_bar(None, "agents") as tick:
+            for done, (name, seed) in enumerate(agents):
+                tick(name, done, len(agents))
+                learn = partial(returns_of, secret_rl.QLearning(seed=seed, **numbers), tasks[name], self.episodes)
+                returns[name].append(record.array(f"{name}-{seed}", learn))
         return {name: np.stack(parts)[None] for name, parts in returns.items()}
 
 
-def returns_of(agent: "secret_rl.QLearning", env: Any, episodes: int, progress: Show = False) -> NDArray[np.float64]:
+def returns_of(agent: "secret_rl.QLearning", env: Any, episodes: int) -> NDArray[np.float64]:
     """(episodes,) unshaped returns of an agent that learns in an environment."""
-    return agent.learn(env, episodes, progress=progress).curve.returns
+    return agent.learn(env, episodes, progress=False).curve.returns
 
 
 def verdict(

@@ -21,7 +21,7 @@ from secret_rl.atomic import replace_text
 from secret_rl.checks import check_integer
 from secret_rl.credit.base import CreditMethod, NotFittedError, inspector, load_method
 from secret_rl.progress import Tick, progress_bar
-from secret_rl.report.explorer.episode import annotation_names, annotations, describe, short
+from secret_rl.report.explorer.episode import describe, event_names, short
 from secret_rl.report.explorer.pictures import EnvLike, Viewer
 from secret_rl.report.runs import doubt_of, verdict_of
 from secret_rl.shaping import NotCreditWarning, OnlineCredit, ReplayShaping
@@ -93,12 +93,13 @@ def explore(
         count = check_integer("trajectories", trajectories, 1, MOST)
         chosen = _choose(secret, data, count, tick) if episodes is None else _check(episodes, len(data))
         entries: list[dict[str, Any]] = []
-        events, others = annotation_names(data)
+        events = event_names(data)
         frame_bytes = _FRAME_BYTES * max(1.0, len(chosen) / SHOWN) / data.lengths[chosen].sum()  # for each step
         for number in chosen:
             one = data[number : number + 1]
             entry = describe(one[0], report, inspector(secret, one), secret.attribute(one, progress=False))
-            entry |= {"episode": number, **annotations(one[0], events, others)}
+            truth = {name: np.flatnonzero(one.annotations[name]).tolist() for name in events}
+            entry |= {"episode": number, "truth": truth}
             try:
                 entry["shaping"], entry["potential"] = ([short(v) for v in values] for values in shaping.along(one))
             except (NotFittedError, ValueError) as none:

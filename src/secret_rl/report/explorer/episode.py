@@ -1,6 +1,5 @@
-"""An episode as plain numbers for the page: rewards, predictions, attention, annotations, actions, observations."""
+"""An episode as plain numbers for the page: rewards, predictions, attention, actions, observations."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ _MOST_ROWS = 40  # of attention: tasks that pay at every step would fill the pag
 _MOST_WEIGHTS, _LEAST_WEIGHT = 60, 0.002  # of a row of attention
 _WEIGHT_UNIT, _PROBABILITY_UNIT = 10_000, 255  # weights and probabilities are stored as whole numbers
 _EVENT_SHARE = 0.1  # an annotation that is set in at most this share of steps marks events; in more, it is a state
-_MOST_NAMES, _LONGEST_TEXT = 12, 120  # of annotations
+_MOST_EVENTS = 12  # kinds of them
 _MOST_NUMBERS, _MOST_COLUMNS = 4_000, 12  # of the observations of an episode
 
 
@@ -54,24 +53,11 @@ def describe(episode: Episode, report: FitReport, inspected: Inspector, found: A
     }
 
 
-def annotation_names(data: Trajectories) -> tuple[list[str], list[str]]:
-    """Annotations that mark events (bools and whole numbers that are seldom set), and others that fit in a line."""
-    events, others = [], []
-    for name, rows in data.annotations.items():
-        if rows.ndim == 1 and rows.dtype.kind in "biu" and 0 < np.count_nonzero(rows) <= _EVENT_SHARE * len(rows):
-            events.append(name)
-        elif rows.dtype.kind in "biufU" and np.prod(rows.shape[1:]) <= 4:
-            others.append(name)
-    return events[:_MOST_NAMES], others[:_MOST_NAMES]
-
-
-def annotations(episode: Episode, events: Sequence[str], others: Sequence[str]) -> dict[str, Any]:
-    """The steps that each event marks; of the others, the distinct texts and which of them each step has."""
-    known = {}
-    for name in others:
-        texts, at = np.unique([_text(row) for row in episode.annotations[name]], return_inverse=True)
-        known[name] = {"texts": texts.tolist(), "at": at.tolist()}
-    return {"truth": {name: np.flatnonzero(episode.annotations[name]).tolist() for name in events}, "known": known}
+def event_names(data: Trajectories) -> list[str]:
+    """Annotations that mark events: bools and whole numbers that are seldom set."""
+    flags = {name: rows for name, rows in data.annotations.items() if rows.ndim == 1 and rows.dtype.kind in "biu"}
+    seldom = [name for name, rows in flags.items() if 0 < np.count_nonzero(rows) <= _EVENT_SHARE * len(rows)]
+    return seldom[:_MOST_EVENTS]
 
 
 def observed_numbers(episode: Episode) -> dict[str, Any]:
@@ -124,9 +110,3 @@ def _actions(episode: Episode) -> list[Any]:
         return list(rows.tolist())
     flat = np.concatenate([np.asarray(array).reshape(len(episode), -1) for array in arrays_of(rows)], axis=1)
     return [" ".join(f"{number:.3g}" for number in row[:6]) + (" …" if len(row) > 6 else "") for row in flat]
-
-
-def _text(row: Any) -> str:
-    if np.ndim(row):
-        return ", ".join(map(_text, np.ravel(row)))
-    return f"{row:.4g}" if isinstance(row, np.floating) else str(row)[:_LONGEST_TEXT]

@@ -143,10 +143,9 @@ def replay(env: gym.Env[Any, Any], data: Trajectories, episode: Episode) -> Iter
         if same_view and not all(map(np.array_equal, arrays_of(stored), arrays_of(observation))):
             raise ValueError(f"the environment shows something else at step {t + 1} than was stored")
         observation, reward, terminated, truncated, _ = env.step(action)
-        if not np.isclose(float(reward), float(episode.rewards[t]), rtol=1e-5, atol=1e-6):
-            raise ValueError(f"the environment pays {reward} at step {t + 1}, stored is {episode.rewards[t]}")
-        if (terminated or truncated) and t + 1 < len(episode):
-            raise ValueError(f"the environment ends at step {t + 1}, stored are {len(episode)}")
+        over = (terminated or truncated) and t + 1 < len(episode)
+        if over or not np.isclose(float(reward), float(episode.rewards[t]), rtol=1e-5, atol=1e-6):
+            raise ValueError(f"the environment pays something else at step {t + 1} than was stored, or ends there")
         yield t + 1
 
 

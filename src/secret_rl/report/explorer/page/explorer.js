@@ -193,7 +193,6 @@ class Explorer {
       rows.push(["Shaped", brief(reward + entry.shaping[step])]);
     }
     for (const name of entry.truthAt.get(step) || []) rows.push(["True event", el("span", { class: "truth" }, `◆ ${name}`)]);
-    for (const [name, value] of Object.entries(entry.known)) rows.push([name, value.texts[value.at[step]]]);
     box.replaceChildren(el("h3", {}, `Step ${this.count} of ${entry.steps}`),
       el("dl", {}, rows.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
   }
