@@ -126,13 +126,11 @@ def test_named_episodes_are_shown_and_bad_input_is_refused(task, tmp_path):
     assert made.episodes == (7, 2)
     made.path.unlink()
     other = srl.collect("secret_rl/Triggers-v0", 5, env_options={**MAZES, "window": 5})
-    srl.TablePotential({"a": 1.0}).save(tmp_path / "other.json")
     for model, trajectories, options, message in (
         (secret, data, {"trajectories": 0}, "trajectories must be an integer from 1 to 200, got 0"),
         (secret, data, {"episodes": [400]}, "an episode must be an integer from 0 to 399, got 400"),
         (secret, data, {"episodes": []}, "the number of episodes must be an integer from 1 to 200, got 0"),
         (secret, data, {"discount": 1.5}, "discount must be the agent's own"),
-        (secret, data, {"potential": tmp_path / "other.json"}, "other states"),
         (secret, other, {}, "the model was fitted on observations of .* there are"),
         (srl.Secret(device="cpu"), other, {}, "not fitted yet"),
     ):
