@@ -1,12 +1,13 @@
 """Deep Q-learning of many learners at once: what they learn, and the rewards they receive."""
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from paper.batched_dqn import DqnOptions, _Learners, dqn_many
-from paper.batched_networks import FILTERS, STRIDES, UNITS, first_patches
-from paper.batched_tasks import Tasks
+from paper.batched_networks import FILTERS, STRIDES, UNITS
 
 import secret_rl as srl
 from secret_rl.envs.tabular import TabularShaping, best_return
@@ -58,6 +59,14 @@ def learners_of(tasks, options=DqnOptions(random_steps=10**6), steps=800):  # no
     return _Learners(models, shapings, 1, steps, [options] * len(models), 0, None, torch.device("cpu"))
 
 
+def played(learners, steps):
+    """The transitions and rewards of some steps of eight environments."""
+    with torch.no_grad():
+        for _ in range(steps):
+            learners._step()
+    return learners._transitions[0, : 8 * steps], learners._rewards[0, : 8 * steps]
+
+
 def unshaped(model):
     return model, TabularShaping.of(model, 0.9)
 
@@ -72,12 +81,6 @@ def test_learners_find_the_best_path_and_say_how_they_got_there():
     assert (curves.discounted[:, :, 0] < curves.discounted[:, :, -1]).all()
 
 
-def test_the_same_call_gives_the_same_and_another_seed_something_else():
-    runs = [dqn_many([plain()], 2, 400, DqnOptions(**QUICK), seed=s, test_every=200, **CPU) for s in (3, 3, 4)]
-    assert (runs[0].weights == runs[1].weights).all()
-    assert not (runs[0].weights == runs[2].weights).any()
-
-
 @pytest.mark.parametrize("potential", ["table", "sum", "sum, each pair once"])
 @pytest.mark.parametrize("truncation", ["keep", "zero"])
 def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
@@ -87,10 +90,7 @@ def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
     env = PotentialShaping(maze(5, max_steps=6), phi, 0.9, scale=0.5, truncation=truncation)
     model, shaping = shaped(phi, 5, env=env, max_steps=6)
     learners = learners_of([(model, shaping), shaped(Sum(), max_steps=6)])  # another that pays pairs each time
-    with torch.no_grad():
-        for _ in range(60):
-            learners._step()
-    words, paid = learners._transitions[0, :480].reshape(60, 8), learners._rewards[0, :480].reshape(60, 8)
+    words, paid = (part.reshape(60, 8) for part in played(learners, 60))
     ends, again = {"terminated": 0, "truncated": 0}, 0
     for column in range(8):
         state, time, total, rows = model.start, 0, 0.0, set()
@@ -118,23 +118,11 @@ def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
     assert min(ends.values()) > 3 and (again > 3) == shaping.once
 
 
-def test_without_shaping_the_same_task_pays_its_own_rewards():
-    task = shaped(TablePotential(dict.fromkeys(range(36), 1.0)))
-    learners = learners_of([task], DqnOptions(random_steps=10**6, shaping=False))
-    with torch.no_grad():
-        for _ in range(60):
-            learners._step()
-    assert set(learners._rewards[0, :480].tolist()) == {-1.0, 0.0, 1.0}
-
-
 def test_a_fading_bonus_pays_rises_alone_and_ends():
     model, shaping = shaped(TablePotential({state: (state * 37 % 11) / 11 for state in range(36)}))
     options = DqnOptions(random_steps=10**6, shaping=False, bonus=0.5, fade_steps=400)
     learners = learners_of([(model, shaping)], options)
-    with torch.no_grad():
-        for _ in range(100):
-            learners._step()
-    words, paid = learners._transitions[0, :800].numpy(), learners._rewards[0, :800].numpy()
+    words, paid = (part.numpy() for part in played(learners, 100))
     state, following, action = words >> 32, words >> 8 & 2**24 - 1, words >> 1 & 127
     after = np.where(words & 1, 0.0, shaping.potential[following])
     rise = np.maximum(after - shaping.potential[state], 0)
@@ -147,10 +135,8 @@ def test_credited_replay_draws_its_share_among_credited_transitions():
     table = TablePotential({state: float(state == 3) for state in range(36)})
     model, shaping = shaped(table)
     learners = learners_of([(model, shaping)], DqnOptions(random_steps=10**6, priority=0.5, batch_size=64))
-    with torch.no_grad():
-        for _ in range(60):
-            learners._step()
-        words = torch.cat([learners._sampled()[0] for _ in range(20)], 1)
+    played(learners, 60)
+    words = torch.cat([learners._sampled()[0] for _ in range(20)], 1)
     state, following = words >> 32, words >> 8 & 2**24 - 1
     potential = torch.as_tensor(shaping.potential)
     known = torch.where(words & 1 == 1, 0.0, potential[following])
@@ -176,42 +162,18 @@ def test_values_that_start_from_the_potential_do():
 def test_a_learner_of_several_mazes_meets_them_all():
     mazes, shapings = zip(*(unshaped(plain(layout)) for layout in range(4)), strict=True)
     learners = _Learners([mazes], [shapings], 1, 800, [DqnOptions(random_steps=10**6)], 0, None, torch.device("cpu"))
-    with torch.no_grad():
-        for _ in range(100):
-            learners._step()
-    met = (learners._transitions[0, :800] >> 32) // learners._tasks.states
+    met = (played(learners, 100)[0] >> 32) // learners._tasks.states
     assert met.unique().tolist() == [0, 1, 2, 3]
 
 
-def test_weights_are_taken_over():
-    first = dqn_many([plain()], 2, 400, DqnOptions(**QUICK), test_every=400, **CPU)
+def test_weights_are_decided_by_the_seed_and_can_be_taken_over():
+    learn = partial(dqn_many, [plain()], 2, 400, DqnOptions(**QUICK), test_every=400, **CPU)
+    first, same, other = (learn(seed=seed) for seed in (0, 0, 1))
+    assert (first.weights == same.weights).all() and not (first.weights == other.weights).any()
     nothing = DqnOptions(random_steps=10**6)
     second = dqn_many([plain(), plain()], 2, 80, nothing, initial=[None, first.weights[0]], test_every=80, **CPU)
     assert (second.weights[1] == first.weights[0]).all()
     assert (second.weights[0] != first.weights[0]).any()
-
-
-def test_a_replay_that_is_full_forgets_the_oldest():
-    learners = learners_of([unshaped(plain())], DqnOptions(random_steps=10**6, replay=160), steps=800)
-    with torch.no_grad():
-        for _ in range(20):
-            learners._step()
-        before = learners._transitions.clone()
-        learners._step()
-    assert learners._transitions.shape == (1, 160)
-    assert (learners._transitions[:, 8:] == before[:, 8:]).all()
-
-
-def test_tasks_keep_their_states_apart():
-    models = [plain(1), plain(2, triggers=2)]
-    tasks = Tasks(models, [unshaped(model)[1] for model in models], first_patches, torch.device("cpu"))
-    for number, model in enumerate(models):
-        for state in (0, len(model.next_states) - 1):
-            place = number * tasks.states + state
-            moves = tasks.moves.view(-1, 4)[place]
-            assert (moves >> 1).tolist() == (model.next_states[state] + number * tasks.states).tolist()
-            assert (moves & 1).tolist() == model.terminated[state].tolist()
-            assert tasks.model_of(torch.tensor(place)) == number
 
 
 def test_what_cannot_be_learned_together_is_refused():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from paper.batched_networks import FILTERS, STRIDES, TAPS, Networks, Shape, first_patches, initial
+from paper.batched_networks import FILTERS, STRIDES, Networks, Shape, first_patches, initial
 from torch.nn import functional
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -47,11 +47,3 @@ def test_networks_start_as_the_layers_of_pytorch_do():
             assert part.abs().max() <= bound
             assert part.std() == pytest.approx(bound / np.sqrt(3), rel=0.05)
     assert shape.parameters == sum(layer.numel() // 200 for pair in shape.views(flat) for layer in pair)
-
-
-def test_a_patch_holds_the_nine_cells_around_every_other_cell():
-    image = np.arange(64, dtype=np.float32).reshape(1, 8, 8, 1)
-    patches = first_patches(image)[0]
-    assert patches.shape == (16, TAPS)
-    assert patches[5].tolist() == image[0, 1:4, 1:4, 0].ravel().tolist()
-    assert patches[0].tolist() == [0, 0, 0, 0, 0, 1, 0, 8, 9]  # beyond the edge: 0

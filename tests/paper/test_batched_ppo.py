@@ -60,12 +60,6 @@ def test_a_learner_does_the_same_alone_and_among_others():
     assert not np.allclose(together.weights[0, 0], together.weights[0, 1], atol=0.01)
 
 
-def test_the_same_call_gives_the_same():
-    runs = [ppo_many([maze()], 2, 128, SMALL, seed=3, test_every=64, **CPU) for _ in range(2)]
-    assert (runs[0].weights == runs[1].weights).all()
-    assert (runs[0].discounted == runs[1].discounted).all()
-
-
 def test_learners_find_the_best_path():
     options = PpoOptions(side_by_side=8, rollout=32, units=32, learning_rate=0.003)
     model = maze(1)
@@ -158,21 +152,6 @@ def test_potential_bonus_and_count_add_up():
     added = sum(part.paid - part.reward for part in every)
     assert all(((part.paid - part.reward).abs() > 0.01).any() for part in every)
     torch.testing.assert_close(steps.paid - steps.reward, added)
-
-
-def test_counts_are_of_states_and_of_each_learner_alone():
-    model = maze()
-    steps = random_steps(environments_of(model, Spending(shaping=False, count=0.1), learners=2), 50)
-    for learner in range(2):
-        met = {}
-        for time in range(50):
-            reached = steps.following[time, learner].tolist()
-            for state in reached:  # the environments of a learner share its counts
-                met[state] = met.get(state, 0) + 1
-            expected = [0.1 / math.sqrt(met[state]) for state in reached]
-            bonus = steps.paid[time, learner] - steps.reward[time, learner]
-            np.testing.assert_allclose(bonus.numpy(), expected, atol=1e-6)
-        assert max(met.values()) > 10
 
 
 def test_what_cannot_be_learned_together_is_refused():

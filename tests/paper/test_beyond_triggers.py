@@ -31,7 +31,6 @@ def tiny(tmp_path, monkeypatch):
     return Result("tiny", ("memory_len", "taxi_seen"), 2, held_out=50, episodes=100, options=options)
 
 
-@pytest.mark.slow
 def test_every_run_is_kept_and_in_the_table(tiny, monkeypatch):
     beyond_triggers.run(tiny, "the command", only="memory_len")
     labels = ["memory_len, seed 0", "memory_len, seed 1"]

@@ -9,8 +9,6 @@ import torch
 from paper.__main__ import main
 from paper.batched_dqn import DqnOptions
 from paper.batched_ppo import PpoOptions
-from paper.credit_runs import Cell, Mazes
-from tests.quick import quick_fits
 
 import secret_rl as srl
 from paper import credit_runs, deep_bonus, deep_runs
@@ -24,16 +22,9 @@ pytestmark = [
 
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    quick_fits(monkeypatch)
-    for module, name, value in (
-        (credit_runs, "DATA", tmp_path / "data"), (credit_runs, "MODELS", tmp_path / "models"),
-        (deep_runs, "MODELS", tmp_path / "models"), (deep_runs, "RESULTS", tmp_path),
-        (deep_runs, "CURVES", tmp_path / "curves"), (deep_runs, "TEST_EVERY", 64), (deep_runs, "PPO_TEST_EVERY", 64),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, value)
-    options = {"steps": 80, "units": 16, "batch_size": 16, "evaluate_every": 40, "learning_rate": 0.01}
-    source = Cell("source", Mazes(1, 1, 200, seed=1, size=3, success_share=0.3), {}, options)
+def tiny(scratch, source, monkeypatch):
+    monkeypatch.setattr(deep_runs, "TEST_EVERY", 64)
+    monkeypatch.setattr(deep_runs, "PPO_TEST_EVERY", 64)
     small = {"DQN": {"random_steps": 32}, "PPO": {"side_by_side": 4, "rollout": 16, "units": 16}}
     panels = [
         replace(

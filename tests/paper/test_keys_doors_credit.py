@@ -36,7 +36,6 @@ def tiny(tmp_path, monkeypatch):
     return Result("tiny", [replace(task, seeds=2) for task in tasks])
 
 
-@pytest.mark.slow
 def test_every_seed_is_run_told_and_not_run_twice(tiny, monkeypatch):
     keys_doors_credit.run(tiny, "the command", device="cpu")
     record = json.loads(tiny.path.read_text())
@@ -59,7 +58,6 @@ def doors(tiny):
     return int((keys_doors_credit.door_causes(data) >= 0).sum())
 
 
-@pytest.mark.slow
 def test_the_heat_map_is_of_one_door_on_a_map_of_its_own(tiny):
     result = keys_doors_heat.HeatResult("heat", tiny, "2x2", 8)
     with pytest.raises(FileNotFoundError, match="run it first"):
@@ -88,7 +86,6 @@ def test_a_model_of_other_options_or_another_source_is_not_taken_for_this_one(ti
         assert tiny.model(label, 0) == replace(tiny).model(label, 0)
 
 
-@pytest.mark.slow
 def test_an_adapted_model_begins_with_that_of_its_task_and_the_same_seed(tiny, monkeypatch):
     begun = []
 
@@ -112,7 +109,6 @@ def test_no_map_is_learned_from_and_judged_on():
     assert {task.held_out.seed for task in quick.tasks} == {DEVELOPMENT}, "a quick look does not touch what is held out"
 
 
-@pytest.mark.slow
 def test_an_agent_that_has_learned_plays_for_the_source_too(tiny, monkeypatch):
     pytest.importorskip("stable_baselines3")
     from paper import keys_doors_runs

@@ -59,7 +59,6 @@ def result_of(*panels):
     return TransferResult("tiny", panels)
 
 
-@pytest.mark.slow
 def test_every_condition_is_run_told_and_not_run_twice(tiny, monkeypatch):
     result = result_of(tiny)
     keys_doors_transfer.run(result, "the command", workers=2)
@@ -176,7 +175,6 @@ def test_the_trajectories_may_be_those_of_an_agent(tiny, tmp_path):
         np.testing.assert_array_equal(sent.logits(picture), agent.logits(picture))
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_is_told_and_the_others_go_on(tiny):
     broken = Condition("broken", "OnlineCredit", options={"threshold": 2.0})
     study = replace(tiny.study, conditions=(broken, Condition("none")), seeds=1)

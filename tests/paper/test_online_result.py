@@ -1,6 +1,8 @@
 """The machinery of the result on online SECRET, at a tiny size."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -9,7 +11,6 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 from paper.online_runs import Condition, Panel
-from tests.quick import quick_fits
 
 import secret_rl as srl
 from paper import online, online_runs
@@ -17,28 +18,10 @@ from secret_rl.evaluation import LearningCurves
 from secret_rl.experimental import online as online_secret
 
 
-class _InTurn:
-    """Stands for a pool of processes, in which patches would not be seen."""
-
-    def __init__(self, *_, **__):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    map = staticmethod(map)
-
-
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    quick_fits(monkeypatch)
+def tiny(scratch, monkeypatch):
     monkeypatch.setattr(online_secret, "SMALL_FIT", online_secret.SMALL_FIT | {"steps": 4, "units": 8})
-    monkeypatch.setattr(online, "RESULTS", tmp_path)
-    monkeypatch.setattr(online, "CURVES", tmp_path / "curves")
-    monkeypatch.setattr(online, "WorkerPool", _InTurn)
+    monkeypatch.setattr(online, "WorkerPool", lambda *_, **__: nullcontext(SimpleNamespace(map=map)))  # sees patches
     monkeypatch.setattr(online_runs, "TEST_EVERY", 60)
     env = Panel.env
     small = {"size": 3, "max_steps": 12}
@@ -54,7 +37,6 @@ def tiny(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.slow
 def test_each_condition_is_the_library_calls_and_nothing_is_run_twice(tiny, monkeypatch):
     monkeypatch.setattr(online, "result", lambda quick: tiny)
     written = online.main(False, "the command")
@@ -91,14 +73,3 @@ def test_episodes_needed_are_those_played_when_the_return_was_first_seen():
     assert online.episodes_needed(curves, tabular, {"none": {"episodes_by_point": None}}) == {"none": [None, None]}
     higher = LearningCurves({"none": [[[0, 0.9, 0.9, 1], [0, 1, 1, 0]]]}, optimal=1.0)
     assert online.episodes_needed(higher, tabular, {"none": {"episodes_by_point": None}}) == {"none": [3, 3]}
-
-
-def test_the_result_is_well_formed_and_the_one_committed_is_of_the_settings_in_the_code():
-    full, quick = online.result(False), online.result(True)
-    assert full.name != quick.name
-    assert [panel.agent for panel in full.panels] == ["tabular", "DQN"]
-    assert all(panel.first_layout == 719_000 for panel in (*full.panels, *quick.panels))
-    if full.path.is_file():
-        record = json.loads(full.path.read_text())
-        for panel in full.panels:
-            assert any(entry["settings"] == online.settings_of(panel) for entry in record["panels"]), panel.label

@@ -40,7 +40,6 @@ class Lights(gym.Env):
         return picture
 
 
-@pytest.mark.slow
 def test_every_learner_learns_from_what_it_sees():
     successes = [[], []]
     for progress in pixel_ppo([Lights, Lights], 2_560, SMALL, success="won", workers=1, device="cpu", seed=3):
@@ -52,7 +51,6 @@ def test_every_learner_learns_from_what_it_sees():
         assert np.mean(found[:40]) < 0.3 and np.mean(found[-80:]) > 0.9
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("terminates", [True, False])
 def test_a_truncated_episode_is_bootstrapped_from_what_was_seen_last(terminates):
     learners = _Learners([lambda: Lights(3, terminates)] * 2, SMALL, [None, None], ("won", "side"), 0, 2, "cpu")
@@ -68,7 +66,6 @@ def test_a_truncated_episode_is_bootstrapped_from_what_was_seen_last(terminates)
     assert [tuple(part.shape[:2]) for part in rollout] == [(2, 32 * 4)] * 5
 
 
-@pytest.mark.slow
 def test_bonuses_see_what_was_played_and_pay_their_own_learner():
     class Recorder:
         def __init__(self):
@@ -122,14 +119,6 @@ def test_credit_is_paid_above_a_threshold_up_to_a_cap():
     np.testing.assert_allclose(bonus.paid(rollout)[:, 0], [0.9, 0.0, 0.0, 0.0, 1.0, 0.6], atol=1e-6)
 
 
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="side_by_side must be even, got 3"):
-        next(pixel_ppo([Lights], 10, PixelOptions(side_by_side=3), success="won", workers=1))
-    with pytest.raises(ValueError, match="2 learners but 1 bonuses"):
-        next(pixel_ppo([Lights, Lights], 10, SMALL, success="won", bonuses=[None], workers=1))
-
-
-@pytest.mark.slow
 def test_the_study_in_keys_and_doors_runs_once_and_is_told(tmp_path, monkeypatch):
     pytest.importorskip("vizdoom")
     monkeypatch.setattr(keys_doors_bonus, "RESULTS", tmp_path)

@@ -6,40 +6,17 @@ from dataclasses import replace
 import gymnasium as gym
 import numpy as np
 import pytest
-from paper.credit_runs import Cell, Mazes
 from paper.transfer_runs import ADAPTED, CONDITIONS, LEARNED, Transfer, TransferResult
-from tests.quick import quick_fits
 
 import secret_rl as srl
-from paper import (
-    credit_runs,
-    transfer_bigger,
-    transfer_class_weights,
-    transfer_in_domain,
-    transfer_inverted,
-    transfer_runs,
-    transfer_source_data,
-    transfer_target_data,
-    transfer_window,
-)
+from paper import credit_runs, transfer_runs
 from secret_rl.evaluation import LearningCurves
 
-MODULES = (
-    transfer_in_domain, transfer_bigger, transfer_inverted, transfer_window, transfer_class_weights,
-    transfer_source_data, transfer_target_data,
-)  # fmt: skip
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
 
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    quick_fits(monkeypatch)
-    monkeypatch.setattr(credit_runs, "DATA", tmp_path / "data")
-    monkeypatch.setattr(credit_runs, "MODELS", tmp_path / "models")
-    monkeypatch.setattr(transfer_runs, "RESULTS", tmp_path)
-    monkeypatch.setattr(transfer_runs, "CURVES", tmp_path / "curves")
-    options = {"steps": 160, "units": 16, "batch_size": 16, "evaluate_every": 40, "learning_rate": 0.01}
-    source = Cell("source", Mazes(1, 1, 200, seed=1, size=3, success_share=0.3), {}, options)
+def tiny(scratch, source):
     panel = Transfer(
         "tiny", source, 1, 1, size=3, target_trajectories=60, episodes=30, mazes=2, seeds=2,
         conditions=(*CONDITIONS, *ADAPTED),
@@ -47,7 +24,6 @@ def tiny(tmp_path, monkeypatch):
     return TransferResult("tiny", "A tiny figure", [panel], note="a note", window=5)
 
 
-@pytest.mark.slow
 def test_each_condition_is_the_library_calls_and_nothing_is_run_twice(tiny, monkeypatch):
     written = transfer_runs.make(tiny, "the command", analyse_only=False)
     assert [path.split(".")[-1] for path in written] == ["md", "png", "svg"]
@@ -106,22 +82,3 @@ def test_credit_may_see_less_than_is_observed(tiny):
     assert learned.any() and learned.min() >= 0
     assert transfer_runs.settings_of(whole)["credit_view"]
     assert "credit_view" not in transfer_runs.settings_of(panel), "so that settings of earlier runs stay the same"
-
-
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_results_are_well_formed_and_those_committed_are_of_the_settings_in_the_code(module):
-    for quick in (False, True):
-        result = module.result(quick)
-        labels = [panel.label for panel in result.panels]
-        assert len(set(labels)) == len(labels)
-        assert all(set(CONDITIONS) <= set(panel.conditions) for panel in result.panels), "every figure shows all"
-    assert module.result(True).name != module.result(False).name
-    result = module.result(False)
-    assert all(panel.mazes >= 30 and panel.seeds >= 5 for panel in result.panels)
-    if result.path.is_file():
-        record = json.loads(result.path.read_text())
-        if not any("method" in entry["settings"]["source"] for entry in record["panels"]):
-            return  # of an earlier method, until it is made again
-        for panel in result.panels:
-            settings = transfer_runs.settings_of(panel)
-            assert any(entry["settings"] == settings for entry in record["panels"]), f"{result.name}: {panel.label}"
