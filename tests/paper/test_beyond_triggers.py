@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.quick import quick_fits
 
 pytest.importorskip("minigrid")
 pytest.importorskip("popgym")
@@ -22,11 +21,8 @@ from secret_rl.credit.secret.readout import READOUTS
 
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    monkeypatch.setattr(beyond_triggers, "RESULTS", tmp_path)
-    monkeypatch.setattr(beyond_triggers, "DATA", tmp_path / "data")
+def tiny(scratch, monkeypatch):
     monkeypatch.setattr(beyond_triggers, "THREADS", 1)
-    quick_fits(monkeypatch, updates=100)
     options = {"steps": 60, "units": 16, "batch_size": 32}
     return Result("tiny", ("memory_len", "taxi_seen"), 2, held_out=50, episodes=100, options=options)
 

@@ -10,7 +10,6 @@ import torch
 pytest.importorskip("vizdoom")
 
 from paper.keys_doors_credit import DEVELOPMENT, HELD_OUT, OPTIONS, SOURCE, Maps, Result, Task
-from tests.quick import quick_fits
 
 import secret_rl as srl
 from paper import keys_doors_credit, keys_doors_heat
@@ -21,12 +20,7 @@ WORLD = {"preset": "2x2-easy", "core": 2, "size": (16, 12), "max_steps": 90}
 
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    for module in (keys_doors_credit, keys_doors_heat):
-        monkeypatch.setattr(module, "RESULTS", tmp_path)
-    monkeypatch.setattr(keys_doors_credit, "DATA", tmp_path / "data")
-    monkeypatch.setattr(keys_doors_credit, "MODELS", tmp_path / "models")
-    quick_fits(monkeypatch)
+def tiny(scratch):
     options = {**OPTIONS, "steps": 20, "batch_size": 8, "units": 8}
     options |= {"validation": 0.2, "filters": (4, 4), "learning_rate": 0.02}
     source, further = (Maps("wanderer", count, SOURCE, WORLD) for count in (16, 12))
@@ -86,21 +80,6 @@ def test_a_model_of_other_options_or_another_source_is_not_taken_for_this_one(ti
         assert tiny.model(label, 0) == replace(tiny).model(label, 0)
 
 
-def test_an_adapted_model_begins_with_that_of_its_task_and_the_same_seed(tiny, monkeypatch):
-    begun = []
-
-    def no_change(secret, data, **options):
-        begun.append((secret, data, options))
-        return secret
-
-    monkeypatch.setattr(keys_doors_credit.srl, "adapt", no_change)
-    task = tiny.task("further")
-    keys_doors_credit.model_of(tiny, task, 1, "cpu")
-    [(first, data, options)] = begun
-    assert first.seed == 1 and len(data) == 12 and options == task.options
-    assert tiny.model("2x2", 1).is_file() and tiny.model("2x2", 1).read_bytes() == tiny.model("further", 1).read_bytes()
-
-
 def test_no_map_is_learned_from_and_judged_on():
     full = keys_doors_credit.result(quick=False)
     assert {task.source.seed for task in full.tasks} == {SOURCE}
@@ -143,3 +122,18 @@ def test_the_player_draws_its_actions_as_its_agent_does():
         assert chances.max() > 2 * chances.min()
         drawn = np.bincount([player(picture, rng) for _ in range(2_000)], minlength=4) / 2_000
         np.testing.assert_allclose(drawn, chances, atol=0.04)
+
+
+def test_attention_by_place_is_the_mean_over_visits_of_the_chosen_rows():
+    rows = ([0.5, 0.3, 0.2], [0.1, 0.6, 0.3, 0.0])
+    step = np.array([2, 3])
+    credit = srl.Attributions(
+        np.array([0, 1]), step, step, np.ones(2), np.zeros(2, np.float32), np.concatenate(rows, dtype=np.float32),
+        np.array([0, 3, 7]), 2, np.array([3, 4]),
+    )  # fmt: skip
+    places = np.array([[0, 0], [0, 1], [1, 1], [0, 0], [0, 0], [1, 1], [0, 1]])
+    heat = keys_doors_heat.attention_by_place(credit, places, (2, 3), np.array([True, True]))
+    assert heat[0, 0] == pytest.approx((0.5 + 0.1 + 0.6) / 3) and heat[1, 1] == pytest.approx((0.2 + 0.3) / 2)
+    assert np.isnan(heat[1, 0]) and np.isnan(heat[:, 2]).all()
+    one = keys_doors_heat.attention_by_place(credit, places, (2, 3), np.array([True, False]))
+    assert (one[0, 0], one[0, 1], one[1, 1]) == pytest.approx((0.5, 0.3, 0.2))

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -39,15 +38,10 @@ def credit(tmp_path_factory):
 
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch, credit):
+def tiny(scratch, tmp_path, monkeypatch, credit):
     """A panel; its result is called tiny, too."""
-    monkeypatch.setattr(keys_doors_transfer, "RESULTS", tmp_path)
     monkeypatch.setattr(keys_doors_transfer, "SPACING", 64)
-    few = [
-        condition
-        for condition in CONDITIONS
-        if condition.label not in ("paper", "pending", "mixed", "value", "known way")
-    ]
+    few = [c for c in CONDITIONS if c.label not in ("paper", "pending", "mixed", "value", "known way")]
     study = Study(
         few, maps=1, seeds=2, steps=256, first_map=DEVELOPMENT_MAPS, world=WORLD, ppo=PPO,
         target_trajectories=4, learning={"steps": 4, "units": 8},
@@ -59,7 +53,7 @@ def result_of(*panels):
     return TransferResult("tiny", panels)
 
 
-def test_every_condition_is_run_told_and_not_run_twice(tiny, monkeypatch):
+def test_every_condition_is_run_reported_and_not_run_twice(tiny, monkeypatch):
     result = result_of(tiny)
     keys_doors_transfer.run(result, "the command", workers=2)
     left = {path: path.stat().st_mtime_ns for path in tiny.files.folder.iterdir()}
@@ -160,28 +154,6 @@ def test_the_known_way_is_worth_more_at_every_turn_of_a_solution(tiny):
     assert list(at) == ["start", "key 0", "door 1", "key 1", "door 2"]
     assert at["start"] < at["key 0"] and at["door 1"] < at["key 1"] and at["door 2"] > 5 * DISCOUNT**20
     assert OneEnvironment(potential).start(observation, {"state": (0, 0, 0)}) == 0, "a place that nobody has been to"
-
-
-def test_the_trajectories_may_be_those_of_an_agent(tiny, tmp_path):
-    path = tmp_path / "agent.safetensors"
-    study = replace(tiny.study, target_trajectories=2, policy=str(path), world={**WORLD, "max_steps": 20})
-    assert 0 <= keys_doors_runs.train_player(study, 128, path) <= 1
-    agent = keys_doors_potentials.player(study, path)
-    data = keys_doors_potentials.target_trajectories(study, 0)
-    assert len(data) == 2
-    assert data.meta["policy"] == "Player"
-    sent = cloudpickle.loads(cloudpickle.dumps(agent))
-    for picture in data.observations[:3]:
-        np.testing.assert_array_equal(sent.logits(picture), agent.logits(picture))
-
-
-def test_a_run_that_fails_is_told_and_the_others_go_on(tiny):
-    broken = Condition("broken", "OnlineCredit", options={"threshold": 2.0})
-    study = replace(tiny.study, conditions=(broken, Condition("none")), seeds=1)
-    messages = []
-    assert not keys_doors_runs.learn(study, tiny.files, workers=1, tell=messages.append)
-    assert "threshold must lie in" in messages[0]
-    assert done(study, tiny.files, (study.conditions[1], 0, 0))
 
 
 def test_goal_rates_are_of_the_last_episodes_and_stay_where_a_run_ends(monkeypatch):

@@ -15,7 +15,6 @@ from secret_rl.evaluation.curves import check_finite, smooth
 from secret_rl.files import plain
 
 _BYTES_AT_A_TIME = 1 << 23  # of counts; a few arrays of this size live at once
-_BYTES_OF_DRAWS = 1 << 26  # of the draws for a block of points of a curve
 
 Floats = NDArray[np.float64]
 Statistic = Literal["mean", "iqm"]
@@ -181,13 +180,8 @@ def aggregate(
     smoothed = smooth(returns, window)
     count = smoothed.shape[-1]
     at = np.linspace(0, count - 1, min(points or count, count)).round().astype(np.int64)
-    block = max(1, _BYTES_OF_DRAWS // (8 * bootstrap.draws))
-    parts = []
-    for first in range(0, len(at), block):  # each block has the same draws
-        value, draws = draw(known[statistic], smoothed[..., at[first : first + block]], bootstrap)
-        parts.append((value, *_interval(draws, bootstrap.confidence)))
-    value, low, high = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Band(at + window, value, low, high)
+    value, draws = draw(known[statistic], smoothed[..., at], bootstrap)
+    return Band(at + window, value, *_interval(draws, bootstrap.confidence))
 
 
 def draw(statistic: DrawnStatistic, values: Floats, bootstrap: Bootstrap) -> tuple[Floats, Floats]:
