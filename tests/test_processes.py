@@ -68,7 +68,7 @@ def test_a_worker_that_dies_leaves_no_other_behind():
     process, workers = collecting("os.kill(os.getpid(), 19)")
     wait_until_stopped(workers)
     os.kill(workers[0], signal.SIGKILL)
-    assert_ends(process, workers, "a worker process died")
+    assert_ends(process, workers, "worker processes died")
 
 
 def test_an_interrupt_between_two_blocks_ends_the_workers_too():

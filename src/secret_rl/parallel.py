@@ -1,8 +1,10 @@
 """Run slow environments in parallel: several per worker process, with observations in shared memory."""
 
 import os
+import pickle
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
@@ -16,11 +18,12 @@ from numpy.typing import NDArray
 
 from secret_rl.checks import check_integer
 from secret_rl.processes import worker_begins
-from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.nested import arrays_of, leaf_spaces, map_arrays
 
 __all__ = ["ParallelVectorEnv"]
 
 _ARRAYS = gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary
+_Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 _GRACE = 2.0  # seconds that workers have to close their environments
 
 
@@ -77,7 +80,9 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         context = get_context("spawn")  # a fork would inherit locks held by threads of PyTorch and others
-        _check_arrays(self.single_observation_space)
+        for space in arrays_of(leaf_spaces(self.single_observation_space)):
+            if not isinstance(space, _ARRAYS):
+                raise TypeError(f"observations of {space} are no arrays of one size: they cannot be in shared memory")
         memory = create_shared_memory(self.single_observation_space, num_envs, context)  # type: ignore[arg-type]
         self._observations = read_from_shared_memory(self.single_observation_space, memory, num_envs)
         self._parts = np.array_split(np.arange(num_envs), workers)
@@ -102,39 +107,34 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode in every environment; with one seed, environment ``i`` gets ``seed + i``."""
-        self._check_open()
-        if self._waiting:
-            raise RuntimeError("reset() between step_async() and step_wait(): wait for the step first")
+        self._check_idle()
         if seed is None or isinstance(seed, int | np.integer):
             seed = [None if seed is None else int(seed) + number for number in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments: give one, or one for each")
         seeds = [[seed[number] for number in part] for part in self._parts]
         self._send("reset", [{"seed": own, "options": options} for own in seeds])
-        infos = _joined([info for (info,) in self._received()], self._parts, self.num_envs)
-        return self._copied(), infos
+        infos = [info for (info,) in self._received()]
+        return map_arrays(np.copy, self._observations), _joined(infos, self._parts, self.num_envs)
 
     def step_async(self, actions: Any) -> None:
         """Begin a step."""
-        self._check_open()
-        if self._waiting:
-            raise RuntimeError("step_async() twice: wait for the first step with step_wait()")
+        self._check_idle()
         of_parts = [map_arrays(lambda rows, part=part: np.asarray(rows)[part], actions) for part in self._parts]
         self._send("step", [{"actions": own} for own in of_parts])
         self._waiting = True
 
-    def step_wait(self) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+    def step_wait(self) -> _Step:
         """The step that was begun."""
         if not self._waiting:
             raise RuntimeError("step_wait() without a step: call step_async() first")
         self._waiting = False
         *columns, infos = zip(*self._received(), strict=True)
         rewards, terminated, truncated = (np.concatenate(column) for column in columns)
-        return self._copied(), rewards, terminated, truncated, _joined(infos, self._parts, self.num_envs)
+        observations = map_arrays(np.copy, self._observations)
+        return observations, rewards, terminated, truncated, _joined(infos, self._parts, self.num_envs)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+    def step(self, actions: Any) -> _Step:
         """Step every environment; those whose episode ended show the first observation of the next."""
         self.step_async(actions)
         return self.step_wait()
@@ -148,12 +148,11 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
             if process.is_alive():
                 process.kill()
 
-    def _copied(self) -> Any:
-        return map_arrays(np.copy, self._observations)
-
-    def _check_open(self) -> None:
+    def _check_idle(self) -> None:
         if self.closed:
             raise gym.error.ClosedEnvironmentError("the environments are closed: make others")
+        if self._waiting:
+            raise RuntimeError("a step is under way: wait for it with step_wait() first")
 
     def _send(self, command: str, arguments: Sequence[Any]) -> None:
         for number, (pipe, given) in enumerate(zip(self._pipes, arguments, strict=True)):
@@ -186,7 +185,7 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         )
 
 
-class _Keeping(gym.Wrapper[Any, Any, Any, Any]):
+class _KeepInfos(gym.Wrapper[Any, Any, Any, Any]):
     """Passes on the infos with some names."""
 
     def __init__(self, env: gym.Env[Any, Any], names: frozenset[str]) -> None:
@@ -195,22 +194,11 @@ class _Keeping(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**given)
-        return observation, self._kept(info)
+        return observation, {name: info[name] for name in self._names & info.keys()}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return observation, reward, terminated, truncated, self._kept(info)
-
-    def _kept(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: info[name] for name in self._names if name in info}
-
-
-def _check_arrays(space: gym.Space[Any]) -> None:
-    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        for part in space.values() if isinstance(space, gym.spaces.Dict) else space:
-            _check_arrays(part)
-    elif not isinstance(space, _ARRAYS):
-        raise TypeError(f"observations of {space} are no arrays of one size: they cannot be in shared memory")
+        *result, info = self.env.step(action)
+        return *result, {name: info[name] for name in self._names & info.keys()}  # type: ignore[return-value]
 
 
 def _work(pipe: Connection, made: bytes, memory: Any, part: NDArray[np.int64], n: int, core: int | None) -> None:
@@ -219,36 +207,30 @@ def _work(pipe: Connection, made: bytes, memory: Any, part: NDArray[np.int64], n
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who then closes the pipe
     if core is not None:
         os.sched_setaffinity(0, {core})
+    envs = None
     try:
         makers, names = cloudpickle.loads(made)
         if names is not None:
-            makers = [lambda make=make: _Keeping(make(), names) for make in makers]
+            makers = [lambda make=make: _KeepInfos(make(), names) for make in makers]
         envs = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
-    except Exception as error:
-        _tell(pipe, error)
-        return
-    shared = read_from_shared_memory(envs.single_observation_space, memory, n)
-    pipe.send((None, None))
-    try:
+        shared = read_from_shared_memory(envs.single_observation_space, memory, n)
+        pipe.send((None, None))
         while True:
             command, given = pipe.recv()
-            try:
-                observations, *answer = getattr(envs, command)(**given)
-                map_arrays(lambda rows, mine: rows.__setitem__(part, mine), shared, observations)
-                pipe.send((answer, None))
-            except Exception as error:
-                _tell(pipe, error)
-    except (EOFError, OSError):
+            observations, *answer = getattr(envs, command)(**given)
+            map_arrays(lambda rows, mine: rows.__setitem__(part, mine), shared, observations)
+            pipe.send((answer, None))
+    except EOFError:
         pass  # the other end is closed
+    except Exception as error:  # which ends all workers
+        with suppress(OSError):
+            try:
+                pipe.send((None, error))
+            except (TypeError, AttributeError, pickle.PicklingError):
+                pipe.send((None, RuntimeError(f"{type(error).__name__}: {error}")))
     finally:
-        envs.close()
-
-
-def _tell(pipe: Connection, error: Exception) -> None:
-    try:
-        pipe.send((None, error))
-    except Exception:  # it cannot be pickled
-        pipe.send((None, RuntimeError(f"{type(error).__name__}: {error}")))
+        if envs is not None:
+            envs.close()
 
 
 def _joined(infos: Sequence[Mapping[str, Any]], parts: Sequence[NDArray[np.int64]], n: int) -> dict[str, Any]:

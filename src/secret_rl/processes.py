@@ -3,11 +3,10 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from multiprocessing import parent_process
-from multiprocessing.context import SpawnContext
+from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
@@ -25,67 +24,49 @@ class WorkerPool(ProcessPoolExecutor):
     """
 
     def __init__(self, workers: int, begin: Callable[..., None] | None = None, *arguments: Any) -> None:
-        self._spawned = _Spawn()
-        super().__init__(workers, self._spawned, _begin, (begin, arguments))
+        super().__init__(workers, get_context("spawn"), _begin, (begin, arguments))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        results = self._result_queue
+        workers, results = list((self._processes or {}).values()), self._result_queue
         try:
             if kind is None:
                 self.shutdown(cancel_futures=True)
                 return
-            self._end(BaseProcess.terminate)
+            _end(workers, BaseProcess.terminate)
         finally:  # also when a second Ctrl-C cuts the waiting short
-            self._end(BaseProcess.kill)
+            _end(workers, BaseProcess.kill)
             # A worker that is ended as it sends a result leaves half of it. The executor's thread would wait for the
             # other half for as long as anyone can write it, and the interpreter would wait for that thread.
             results._writer.close()  # type: ignore[attr-defined]
             self.shutdown(cancel_futures=True)
 
-    def _end(self, how: Callable[[Any], None]) -> None:
-        """Send a signal to the workers that are left, and wait for them a little."""
-        alive = [process for process in self._spawned.processes if process.is_alive()]
-        for process in alive:
-            with suppress(OSError):  # it has just ended
-                how(process)
-        limit = time.monotonic() + _GRACE
-        while any(process.is_alive() for process in alive) and time.monotonic() < limit:
-            time.sleep(0.01)  # not join: what a worker has started may hold the pipe that it waits at
 
-
-class _Spawn(SpawnContext):
-    """Starts processes and remembers them, also one whose start was interrupted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.processes: list[BaseProcess] = []
-
-    def Process(self, *arguments: Any, **options: Any) -> BaseProcess:  # type: ignore[override]
-        process = SpawnContext.Process(*arguments, **options)
-        self.processes.append(process)
-        return process
+def _end(workers: Sequence[BaseProcess], how: Callable[[BaseProcess], None]) -> None:
+    """Send a signal to the workers that are left, and wait for them a little."""
+    limit = time.monotonic() + _GRACE
+    for process in workers:
+        with suppress(OSError):  # it has just ended
+            how(process)
+    while any(process.is_alive() for process in workers) and time.monotonic() < limit:
+        time.sleep(0.01)  # not join: what a worker has started may hold the pipe that it waits at
 
 
 def worker_begins() -> None:
     """Let the process that calls this, a worker, end with its parent."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _keep_pipes()
+    # Programs that a worker starts do not inherit its pipes, by whose closing the parent sees that it has ended.
+    for number in Path("/dev/fd").glob("[0-9]*"):
+        if int(number.name) > 2:
+            with suppress(OSError):  # the folder itself, closed by now
+                os.set_inheritable(int(number.name), False)
 
 
 def _begin(begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
     worker_begins()
     if begin is not None:
         begin(*arguments)
-
-
-def _keep_pipes() -> None:
-    """Programs that a worker starts do not inherit its pipes, by whose closing the parent sees that it has ended."""
-    for number in Path("/dev/fd").glob("[0-9]*"):
-        if int(number.name) > 2:
-            with suppress(OSError):  # the folder itself, closed by now
-                os.set_inheritable(int(number.name), False)
 
 
 def _end_with_parent() -> None:
