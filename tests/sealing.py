@@ -1,14 +1,13 @@
-"""Files of this library with other content, and checksums that match it: what a hostile hand could write."""
+"""Files of this library with other content, and checksums that match it."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from safetensors import safe_open
 
-from secret_rl.files import FileFormat, FileFormatError, checksum
+from secret_rl.files import FileFormat, checksum
 
 
 def change_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
@@ -27,22 +26,3 @@ def change_arrays(path: Path, change: Callable[[dict[str, Any], dict[str, Any]],
     change(about, arrays)
     name, version = about.pop("format"), about.pop("version")
     return FileFormat(name, version).write_arrays(out or path, about, arrays, finite=False)
-
-
-def assert_tampering_is_refused(
-    load: Callable[[Path], Any], path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Any], said: str
-) -> None:
-    """A safetensors file that was changed, and its checksum made to match, is no longer read; ``said`` is why."""
-    with pytest.raises(FileFormatError, match=f"{path.name} cannot be read as .*{said}"):
-        load(change_arrays(path, change))
-
-
-def sealed(content: dict[str, Any]) -> str:
-    """A JSON document of any content, and the checksum that matches it."""
-    return json.dumps(content | {"crc32": checksum(content)})
-
-
-def safetensors_bytes(header: Any, data: bytes = b"") -> bytes:
-    """A safetensors file of any header."""
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + data

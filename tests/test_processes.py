@@ -77,7 +77,7 @@ def test_an_interrupt_between_two_blocks_ends_the_workers_too():
     code += """
 def stop_and_interrupt(*_):
     for worker in multiprocessing.active_children():
-        print(worker.pid, flush=True)
+        print(f"{worker.pid}\\n", end="", flush=True)
         os.kill(worker.pid, 19)
     raise KeyboardInterrupt
 

@@ -190,20 +190,6 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def whole_number(value: Any, low: int = 0, high: int = 2**31 - 1) -> int:
-    """A size that a file states; an error unless it is a whole number from ``low`` to ``high``."""
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{value!r} is not a whole number from {low} to {high}")
-    return value
-
-
-def finite_number(value: Any) -> float:
-    """A number that a file states; an error unless it is one and finite."""
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a finite number")
-    return float(value)
-
-
 def crc32_of(array: Array, before: int = 0) -> int:
     """CRC-32 of the bytes of an array, in bounded memory also where they are on disk or apart."""
     array = np.atleast_1d(array)

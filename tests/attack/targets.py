@@ -24,7 +24,7 @@ from secret_rl.cli import main
 from secret_rl.credit.secret import fit as fitting
 from secret_rl.evaluation import LearningCurves
 from secret_rl.report.runs import load_runs
-from secret_rl.sb3 import DeepCurve, load_weights, save_weights, train
+from secret_rl.sb3 import load_weights, save_weights, train
 from secret_rl.trajectories import rollouts, store
 
 TRIGGERS = "secret_rl/Triggers-v0"
@@ -168,16 +168,9 @@ def targets(inputs: Path) -> list[Target]:
     def learned(path: Path) -> None:
         srl.learn_potential(loaded, kind="value", units=4, steps=5, progress=False).save(path)
 
-    def deep_curve(path: Path) -> None:
-        trained = train(sb3.DQN, TRIGGERS, 48, **{**DQN, "checkpoint_every": None})
-        trained.curve.save(path)
-
     def copy_weights(path: Path, out: Path) -> None:
         load_weights(agent, path)
         save_weights(agent, out)
-
-    def copy_credit(path: Path, out: Path) -> None:
-        srl.OnlineCredit.load(path, secret).save(out)
 
     def copy_run(path: Path, out: Path) -> None:
         [run] = load_runs([path])
@@ -204,11 +197,9 @@ def targets(inputs: Path) -> list[Target]:
         Target("Secret.fit", "model.safetensors", fit, model_of, settings=small_fits, resumes=True),
         Target("attributions", "credit.safetensors", attributions.save, loading(srl.Attributions)),
         Target("learning curves", "curves.safetensors", curves.save, loading(LearningCurves)),
-        Target("deep curve", "curve.safetensors", deep_curve, loading(DeepCurve)),
         Target("table potential", "potential.json", srl.estimate_potential(loaded, kind="value").save,
                loading(srl.TablePotential)),
         Target("learned potential", "potential.safetensors", learned, loading(srl.LearnedPotential)),
-        Target("online credit", "credit.json", srl.OnlineCredit(secret).save, copy_credit),
         Target("policy weights", "weights.safetensors", partial(save_weights, agent), copy_weights),
         Target("train", "training", deep, resumes=True),
         command(["fit", data, *words_of(FIT), "--device", "cpu"], "model.safetensors", model_of, before=model,

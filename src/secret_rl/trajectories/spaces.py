@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from secret_rl.files import whole_number
 from secret_rl.trajectories.nested import Array, Nest, leaf_spaces, named_arrays
 
 BUDGET = 32 << 20
@@ -51,7 +50,7 @@ def _size(data: Mapping[str, Any]) -> int:
     sides = {"Box": "shape", "MultiBinary": "n"}.get(data["type"])
     shape = data[sides] if sides else 0
     each = 4 * np.dtype(data["dtype"]).itemsize + 4 if sides == "shape" else 1
-    return int(_BYTES_PER_PART + each * math.prod(map(whole_number, shape if isinstance(shape, list) else [shape])))
+    return int(_BYTES_PER_PART + each * abs(math.prod(shape if isinstance(shape, list) else [shape])))
 
 
 def _made(data: Mapping[str, Any]) -> gym.Space[Any]:
