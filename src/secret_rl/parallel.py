@@ -198,7 +198,7 @@ class _KeepInfos(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         *result, info = self.env.step(action)
-        return *result, {name: info[name] for name in self._names & info.keys()}  # type: ignore[return-value]
+        return *result, {name: info[name] for name in self._names & info.keys()}
 
 
 def _work(pipe: Connection, made: bytes, memory: Any, part: NDArray[np.int64], n: int, core: int | None) -> None:
