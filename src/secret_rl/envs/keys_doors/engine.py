@@ -198,14 +198,20 @@ def _resolution(size: tuple[int, int]) -> tuple[Any, int]:
 @njit(cache=True)
 def shrink(picture: Any, times: int) -> Any:
     """A new picture (height, width, 3), of which each pixel is the mean of ``times`` x ``times``, rounded down."""
-    height, width = picture.shape[0] // times, picture.shape[1] // times
-    out = np.empty((height, width, 3), np.uint8)
+    if times == 1:
+        return picture.copy()
+    height, width, area = picture.shape[0] // times, picture.shape[1] // times, np.uint32(times * times)
+    rows, out = picture.reshape(picture.shape[0], -1), np.empty((height, width, 3), np.uint8)
+    line = np.empty(rows.shape[1], np.uint32)  # sums over the rows of one line of the small picture, of full width
     for y in range(height):
+        line[:] = 0
+        for above in rows[y * times : (y + 1) * times]:
+            for i in range(line.size):
+                line[i] += np.uint32(above[i])
         for x in range(width):
             for channel in range(3):
-                total = 0
-                for row in range(y * times, (y + 1) * times):
-                    for column in range(x * times, (x + 1) * times):
-                        total += picture[row, column, channel]
-                out[y, x, channel] = total // (times * times)
+                total = np.uint32(0)
+                for k in range(times):
+                    total += line[3 * (x * times + k) + channel]
+                out[y, x, channel] = total // area
     return out
