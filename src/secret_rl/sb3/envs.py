@@ -128,14 +128,14 @@ class GymnasiumVecEnv(VecEnv):
         ended = np.asarray(terminated, np.bool_) | truncated
         self.vector_infos = infos
         listed = listed_infos({name: part for name, part in infos.items() if name not in _FINAL}, self.num_envs)
-        ends = np.flatnonzero(ended).tolist()
-        final = listed_infos(infos.get("final_info", {}), self.num_envs) if ends else []
-        for i in ends:  # what is present there is already the next episode's
-            self.reset_infos[i], listed[i] = listed[i], final[i]
-            listed[i]["terminal_observation"] = infos["final_obs"][i]
+        ends = np.flatnonzero(ended)
+        final = listed_infos(_of_rows(infos.get("final_info", {}), ends), len(ends)) if len(ends) else []
+        for i, last in zip(ends.tolist(), final, strict=True):  # what is present is already the next episode's
+            self.reset_infos[i], listed[i] = listed[i], last
+            last["terminal_observation"] = infos["final_obs"][i]
         for info in listed:
             info["TimeLimit.truncated"] = False
-        for i in ends:
+        for i in ends.tolist():
             listed[i]["TimeLimit.truncated"] = not terminated[i]
         # Copied: algorithms still look at an observation after the next step, and environments may reuse their arrays.
         return _copied(observations), np.asarray(rewards).astype(np.float32), ended, listed
@@ -198,6 +198,10 @@ def _has_vector_form(spec: EnvSpec, options: Mapping[str, Any]) -> bool:
     parameters = inspect.signature(entry if callable(entry) else load_env_creator(entry)).parameters
     needed = {"autoreset_mode", *spec.kwargs, *options, *(["max_episode_steps"] if spec.max_episode_steps else [])}
     return needed <= parameters.keys()
+
+
+def _of_rows(infos: Mapping[str, Any], rows: NDArray[np.int64]) -> dict[str, Any]:
+    return {name: _of_rows(part, rows) if isinstance(part, Mapping) else part[rows] for name, part in infos.items()}
 
 
 def _copied(observations: Any) -> Any:
