@@ -26,7 +26,6 @@ from secret_rl.atomic import (
     folder_lock,
     new_folder,
     path_lock,
-    put_folder,
     replace_text,
     replacing,
     sweep,
@@ -249,19 +248,6 @@ def test_what_is_in_the_way_is_an_error_and_leaves_nothing(tmp_path, monkeypatch
         make(tmp_path / "old")
     assert whole(tmp_path / "old") == "old"
     assert names(tmp_path) == ["file", "folder", "old"] and names(tmp_path / "folder") == []
-
-
-def test_a_folder_that_was_made_elsewhere_is_put_in_place(tmp_path):
-    new, path = tmp_path / "new", tmp_path / "a"
-    fill(new, "one")
-    put_folder(new, path, overwrite=False)
-    assert whole(path) == "one" and names(tmp_path) == ["a"]
-    fill(new, "two")
-    with pytest.raises(FileExistsError, match="a exists: choose another name"):
-        put_folder(new, path, overwrite=False)
-    assert whole(path) == "one" and whole(new) == "two"
-    put_folder(new, path, overwrite=True)
-    assert whole(path) == "two" and names(tmp_path) == ["a"]
 
 
 def leave(path, text):
