@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from paper.keys_doors_study import ACTING, DEVELOPMENT_MAPS, WORLD
+from paper.parallel_envs import ParallelVectorEnv
 from paper.pixel_ppo import PixelOptions, pixel_ppo
 
-import secret_rl as srl
 from benchmarks.results_file import Row, interleaved, machine, per_second, write
 from secret_rl.envs import KEYS_DOORS_ID
 
@@ -28,8 +28,8 @@ def run() -> None:
     made: dict[str, VectorEnv[Any, Any, Any]] = {
         "one after another (SyncVectorEnv)": SyncVectorEnv([make] * ENVS),
         PEER: AsyncVectorEnv([make] * ENVS, context="spawn"),
-        "ParallelVectorEnv": srl.parallel.ParallelVectorEnv(make, ENVS),
-        OURS: srl.parallel.ParallelVectorEnv(make, ENVS, pin=True),
+        "ParallelVectorEnv": ParallelVectorEnv(make, ENVS),
+        OURS: ParallelVectorEnv(make, ENVS, pin=True),
     }
     played = interleaved({name: _playing(envs) for name, envs in made.items()}, ROUNDS)
     for envs in made.values():

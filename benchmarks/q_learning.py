@@ -11,10 +11,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from paper.q_learners import learn_many
 
 import secret_rl  # noqa: F401  registers the environments
 from benchmarks.results_file import Row, interleaved, per_second, write
-from secret_rl.agents import QLearning, learn_many
+from secret_rl.agents import QLearning
 from secret_rl.envs.tabular import TabularModel
 
 ROUNDS = 5

@@ -16,7 +16,7 @@ from torch.nn import functional
 from paper.batched_networks import Layer, linear
 from paper.batched_ppo import PpoOptions, advantages, learn_from
 from paper.batched_tasks import device_of
-from secret_rl.parallel import ParallelVectorEnv
+from paper.parallel_envs import ParallelVectorEnv
 
 PATCH = 5  # side of the squares that a picture is cut into
 _HALVES = 2  # one half of the environments is played while the network acts for the other

@@ -13,7 +13,7 @@ import numpy as np
 import secret_rl as srl
 from paper import credit_runs, records
 from paper.credit_runs import METHOD, RESULTS, Cell, fitted, machine
-from secret_rl.agents import learn_many
+from paper.q_learners import learn_many
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import TabularModel, TabularShaping, best_return
 from secret_rl.evaluation import LearningCurves, compare

@@ -4,7 +4,6 @@ from . import envs as envs
 from . import evaluation as evaluation
 from . import experimental as experimental
 from . import minari as minari
-from . import parallel as parallel
 from . import report as report
 from . import sb3 as sb3
 from . import shaping as shaping

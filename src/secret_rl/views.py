@@ -18,6 +18,8 @@ from secret_rl.checks import check_integer
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import Array, Nest, map_arrays
 
+__all__ = ["CenteredView", "CropView", "DropView", "MaskView", "View", "ViewObservation", "apply_view"]
+
 
 @runtime_checkable
 class View(Protocol):

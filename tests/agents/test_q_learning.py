@@ -1,7 +1,6 @@
 """Q-learning: it finds the best values, compiled and stepped are the same, and bad input is refused."""
 
 import gymnasium as gym
-import numba
 import numpy as np
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit, TransformAction
@@ -10,8 +9,8 @@ from hypothesis import strategies as st
 from tests.agents.tasks import ModelEnv, Shaping, met_within, optimal_values, random_model
 
 import secret_rl  # noqa: F401  registers the environments
-from secret_rl.agents import QLearning, learn_many, q_learning
-from secret_rl.envs.tabular import TabularModel, TabularShaping, best_return, tabular_of
+from secret_rl.agents import QLearning, q_learning
+from secret_rl.envs.tabular import TabularModel, best_return, tabular_of
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.testing.strategies import triggers_options
 
@@ -254,50 +253,3 @@ def test_options_out_of_range_are_refused(changes, error, message):
     episodes = numbers.pop("episodes")
     with pytest.raises(error, match=message):
         QLearning(**numbers).learn(gym.make(ID, layout_seed=0), episodes)
-    with pytest.raises(error, match=message):
-        learn_many([random_model(0)], [numbers.pop("seed")], episodes, **numbers)
-
-
-def shaped_maze(maze):
-    env = TriggersEnv(size=4, triggers=1, prizes=1 + maze % 2, layout_seed=maze, max_steps=20 + maze)
-    return Shaping(env, lambda s: (s % 5) / 10, lambda s, a: (s + a) % 3 / 10, 0.4, 0.95, maze % 2 == 0, once=maze > 1)
-
-
-def test_each_of_many_learners_learns_what_it_would_alone_on_any_number_of_threads():
-    """Tasks of different sizes and numbers of actions, with and without shaping, in one call."""
-    envs = [env for maze in range(4) for env in (shaped_maze(maze), shaped_maze(maze).env)]
-    envs += [TriggersEnv(size=6, triggers=2, layout_seed=9), ModelEnv(random_model(0, actions=6), arrays=True)]
-    models, shapings = zip(*map(tabular_of, envs), strict=True)
-    seeds = [7, 2**64 - 1, 0]
-    numbers = {"learning_rate": 0.2, "epsilon": 0.15, "discount": 0.95}
-    before = numba.get_num_threads()
-    try:
-        for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
-            numba.set_num_threads(threads)
-            returns, lengths = learn_many(models, seeds, 60, shapings, **numbers)
-            assert returns.shape == lengths.shape == (10, 3, 60)
-            for m, env in enumerate(envs):
-                for s, seed in enumerate(seeds):
-                    alone = QLearning(seed=seed, **numbers).learn(env, 60).curve
-                    np.testing.assert_array_equal(returns[m, s], alone.returns)
-                    np.testing.assert_array_equal(lengths[m, s], alone.lengths)
-    finally:
-        numba.set_num_threads(before)
-    assert len(np.unique(returns.sum(-1))) > 20
-    defaults, _ = learn_many(models[1:2], [3], 50)
-    np.testing.assert_array_equal(defaults[0, 0], QLearning(seed=3).learn(envs[1], 50).curve.returns)
-
-
-def test_many_that_cannot_be_learned_are_refused():
-    model = random_model(0)
-    shaping = TabularShaping.of(model, 0.9)
-    for models, seeds, shapings, message in (
-        ([], [0], None, "nothing to learn: 0 models and 1 seeds"),
-        ([model], [], None, "1 models and 0 seeds"),
-        ([model], [0], [None, None], "1 models but 2 shapings"),
-        ([model, model._replace(next_states=model.next_states + 1)], [0], None, "model 1: next_states must lie from 0"),
-        ([model, model], [0], [None, shaping], "model 1: the rewards are shaped with discount 0.9"),
-        ([model], [0], [shaping._replace(pairs=shaping.pairs + 1)], "model 0: pairs must lie from 0 to 0, got 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            learn_many(models, seeds, 5, shapings)

@@ -96,6 +96,19 @@ class Shout(Command):
     def run(self) -> None:
         self.answer(self.word.upper(), {"word": self.word.upper()})
 '''
+OTHERS = '''from secret_rl.credit import register_method
+from secret_rl.credit.references import Uniform
+from secret_rl.shaping import register_kind
+
+
+@register_method("blind")
+class Blind(Uniform):
+    """Credit that looks at nothing."""
+
+
+@register_kind("hurry", "minus a hundredth for every step to come", needs_credit=False)
+def hurry(evidence, visits): ...
+'''
 
 
 @pytest.fixture
@@ -129,6 +142,19 @@ def test_a_plug_in_adds_a_command_with_one_file(plug_in, capsys):
         assert main(["--print-completion", shell]) == 0
         script = capsys.readouterr().out
         assert "shout" in script and "--evaluate-every" in script
+
+
+def test_a_plug_in_adds_a_credit_method_and_a_kind_of_potential(tmp_path):
+    (tmp_path / "others.py").write_text(OTHERS)
+    about = tmp_path / "others-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[secret_rl.credit]\nblind = others\n[secret_rl.potentials]\nx = others\n")
+    for command, option, name in (("fit", "--method", "blind"), ("potential", "--kind", "hurry")):
+        code = f"from secret_rl.cli import main; main([{command!r}, '--help'])"
+        run = [sys.executable, "-W", "error::UserWarning", "-c", code]
+        shown = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert name in shown.stdout.partition(option)[2].partition("--")[0], shown
 
 
 def assert_stopped(running, number, code, last):

@@ -3,6 +3,6 @@
 Deep agents are in ``secret_rl.sb3`` (Stable-Baselines3).
 """
 
-from secret_rl.agents.q_learning import LearningCurve, QLearning, TabularAgent, learn_many
+from secret_rl.agents.q_learning import LearningCurve, QLearning, TabularAgent
 
-__all__ = ["LearningCurve", "QLearning", "TabularAgent", "learn_many"]
+__all__ = ["LearningCurve", "QLearning", "TabularAgent"]

@@ -4,15 +4,14 @@ An environment that is given as arrays (``secret_rl.envs.tabular``) is learned b
 is stepped (``PlainRun``), with the same random numbers, choices and updates.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from numba import get_num_threads, int64, njit, uint32, uint64
+from numba import int64, njit, uint32, uint64
 from numpy.typing import NDArray
 
 from secret_rl.checks import check_integer
@@ -96,9 +95,8 @@ class QLearning:
                 ``info["state"]``, and where there is none a ``Discrete`` observation.
         """
         episodes = check_integer("episodes", episodes, 1)
-        check_env(env, self.discount)
         arrays = tabular_of(env) if state is None else None
-        run = PlainRun(env, self, state) if arrays is None else _CompiledRun(*_task(*arrays, self.discount), self)
+        run = PlainRun(env, self, state) if arrays is None else CompiledRun(*arrays, self)
         returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
         with progress_bar(progress, "episodes") as tick:
             for first in range(0, episodes, run.at_a_time):
@@ -136,86 +134,11 @@ class TabularAgent:
         return self.first_action + int(self._rng.choice(np.flatnonzero(values == values.max())))
 
 
-def learn_many(
-    models: Sequence[TabularModel],
-    seeds: Sequence[int],
-    episodes: int,
-    shapings: Sequence[TabularShaping | None] | None = None,
-    *,
-    learning_rate: float = 0.1,
-    epsilon: float = 0.1,
-    discount: float = 0.99,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Returns and lengths, each (models, seeds, episodes), as ``QLearning(seed=s).learn`` gives them on each model.
-
-    Learners are spread over threads; how many (``numba.set_num_threads``) does not change the numbers.
-
-    >>> import gymnasium as gym, secret_rl
-    >>> envs = [gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=maze) for maze in range(3)]
-    >>> returns, lengths = learn_many([env.unwrapped.tabular() for env in envs], seeds=range(5), episodes=200)
-    >>> returns.shape
-    (3, 5, 200)
-
-    Args:
-        models: The tasks.
-        seeds: Each is one learner on every model.
-        episodes: How many each learner plays.
-        shapings: One for each model, or None where it is not shaped; by default none is.
-        learning_rate: As for ``QLearning``, like all that follow.
-        epsilon: Share of steps that explore.
-        discount: Must be that of the shapings.
-    """
-    episodes = check_integer("episodes", episodes, 1)
-    rates = {"learning_rate": learning_rate, "epsilon": epsilon, "discount": discount}
-    agents = [QLearning(seed=seed, **rates) for seed in seeds]
-    shapings = [None] * len(models) if shapings is None else shapings
-    if not len(models) or not agents:
-        raise ValueError(f"nothing to learn: {len(models)} models and {len(agents)} seeds, expected at least one each")
-    if len(shapings) != len(models):
-        raise ValueError(f"{len(models)} models but {len(shapings)} shapings: give one for each, or None")
-    tasks = []
-    for number, (model, shaping) in enumerate(zip(models, shapings, strict=True)):
-        try:
-            tasks.append(_task(model, shaping, discount))
-        except ValueError as wrong:
-            raise ValueError(f"model {number}: {wrong}") from None
-    returns = np.empty((len(models), len(agents), episodes))
-    lengths = np.empty(returns.shape, np.int64)
-
-    def learn(learner: tuple[int, ...]) -> None:
-        _CompiledRun(*tasks[learner[0]], agents[learner[1]]).play(returns[learner], lengths[learner])
-
-    with ThreadPoolExecutor(get_num_threads()) as pool:  # compiled code runs without the interpreter's lock
-        list(pool.map(learn, np.ndindex(returns.shape[:2])))
-    return returns, lengths
-
-
-def check_env(env: gym.Env[Any, Any], discount: float) -> None:
-    """Raise where the environment, or how it is shaped, does not fit the agent."""
-    if not isinstance(env, gym.Env):
-        hint = ': make it first, gym.make("...")' if isinstance(env, str) else ""
-        raise TypeError(f"env must be one Gymnasium environment, got {env!r}{hint}")
-    if not isinstance(env.action_space, gym.spaces.Discrete):
-        raise TypeError(f"tabular Q-learning needs Discrete actions, but env has {env.action_space}")
-    layer: Any = env
-    while layer is not None:
-        _check_discount(getattr(layer, "shaping_discount", None), discount)
-        layer = layer.env if isinstance(layer, gym.Wrapper) else None
-
-
 def _check_discount(shaping: float | None, own: float) -> None:
     """Raise where rewards were shaped for another discount: that would change which policies are best."""
     if shaping is not None and shaping != own:
         use = f"give both the same, e.g. QLearning(discount={shaping})"
         raise ValueError(f"the rewards are shaped with discount {shaping}, but the agent's is {own}: {use}")
-
-
-def _task(model: TabularModel, shaping: TabularShaping | None, discount: float) -> tuple[TabularModel, TabularShaping]:
-    """A model and its shaping (by default 0), checked: compiled code would read beyond arrays that do not fit."""
-    shaping = TabularShaping.of(model, discount) if shaping is None else shaping
-    check_task(model, shaping)
-    _check_discount(shaping.discount, discount)
-    return model, shaping
 
 
 def _state_in_info(_: Any, info: Mapping[str, Any]) -> Hashable:
@@ -233,11 +156,19 @@ class PlainRun:
     at_a_time = 1  # episodes between two updates of the progress bar
 
     def __init__(self, env: gym.Env[Any, Any], agent: QLearning, state: StateOf | None = None) -> None:
+        if not isinstance(env, gym.Env):
+            hint = ': make it first, gym.make("...")' if isinstance(env, str) else ""
+            raise TypeError(f"env must be one Gymnasium environment, got {env!r}{hint}")
+        if not isinstance(env.action_space, gym.spaces.Discrete):
+            raise TypeError(f"tabular Q-learning needs Discrete actions, but env has {env.action_space}")
+        layer: Any = env
+        while isinstance(layer, gym.Wrapper):
+            _check_discount(getattr(layer, "shaping_discount", None), agent.discount)
+            layer = layer.env
         self.state_of: Any = state  # where it is None, known after the first reset
         self._env = env
         self._env_seed: int | None = int(agent.seed)  # for the first reset; the environment goes on from there
-        self._actions = int(env.action_space.n)  # type: ignore[attr-defined]
-        self._first_action = int(env.action_space.start)  # type: ignore[attr-defined]
+        self._actions, self._first_action = int(env.action_space.n), int(env.action_space.start)
         self._numbers = _numbers(agent, self._actions)
         self._step = 0
         self._rows: dict[Hashable, int] = {}
@@ -298,12 +229,15 @@ class PlainRun:
         return row
 
 
-class _CompiledRun:
-    """One learner on a checked task as arrays; plays on as ``PlainRun`` does."""
+class CompiledRun:
+    """One learner on a task as arrays; plays on as ``PlainRun`` does."""
 
     state_of = staticmethod(_state_in_info)
 
-    def __init__(self, model: TabularModel, shaping: TabularShaping, agent: QLearning) -> None:
+    def __init__(self, model: TabularModel, shaping: TabularShaping | None, agent: QLearning) -> None:
+        shaping = TabularShaping.of(model, agent.discount) if shaping is None else shaping
+        check_task(model, shaping)
+        _check_discount(shaping.discount, agent.discount)
         self._model, self._shaping = model._replace(states=None, observations=None), shaping
         self._states, self._steps = model.states, np.zeros(1, np.int64)
         self._q = np.zeros_like(model.next_states, np.float64)

@@ -1,6 +1,6 @@
 """Commands: what every one has, and the registry that ``secret-rl --help`` and shell completion list.
 
-A command is one class, in a module of ``_OWN`` or of a package of yours that names it in the entry-point group
+A command is one class, in a module beside this one, or of a package of yours that names it in the entry-point group
 ``secret_rl.commands``; docs/command-line.md shows one.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TextIO, TypeVar, dataclass_transform
 
 from tyro.conf import arg
@@ -18,7 +19,6 @@ from secret_rl.checks import printable
 from secret_rl.files import plain
 from secret_rl.plugins import load_plugins
 
-_OWN = ("data", "credit", "learning", "results", "demo")  # modules of this package, in the order of --help
 _registered: dict[str, "type[Command]"] = {}
 
 
@@ -99,8 +99,8 @@ def command(name: str, *, resumable: bool = False) -> Callable[[type[C]], type[C
 @cache
 def commands() -> dict[str, Callable[..., Command]]:
     """Every command by its name: those of this package, then those of plug-ins."""
-    for module in _OWN:
-        import_module(f"secret_rl.cli.{module}")
+    for module in sorted(Path(__file__).parent.glob("[!_]*.py")):
+        import_module(f"secret_rl.cli.{module.stem}")
     load_plugins("secret_rl.commands")
     return dict(_registered)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.agents import LearningCurve, QLearning
-from secret_rl.agents.q_learning import PlainRun, StateOf, check_env
+from secret_rl.agents.q_learning import PlainRun, StateOf
 from secret_rl.checks import check_integer
 from secret_rl.credit import Secret
 from secret_rl.progress import progress_bar
@@ -263,7 +263,6 @@ def learn_online(
     """
     agent, online = agent or QLearning(), online or OnlineSecret()
     episodes = check_integer("episodes", episodes, 1)
-    check_env(env, agent.discount)
     online.watch(env.observation_space, env.action_space)
     changing = ChangingPotential(online.present or NoPotential())
     run = PlainRun(PotentialShaping(_Collecting(env, online), changing, agent.discount), agent, state)

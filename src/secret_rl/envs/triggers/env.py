@@ -91,7 +91,7 @@ class TriggersEnv(gym.Env[Any, Any]):
         return RandomEpisodes(self.options)
 
     def tabular(self) -> TabularModel:
-        """The maze of ``layout_seed`` as arrays over its states, for ``secret_rl.QLearning`` and ``learn_many``."""
+        """The maze of ``layout_seed`` as arrays over its states, for ``secret_rl.QLearning``."""
         return tabulate(self.options)
 
     def render(self) -> Any:

@@ -146,11 +146,11 @@ def _choose(secret: CreditMethod, data: Trajectories, count: int, tick: Tick) ->
     size = sum(array.nbytes for array in arrays_of(data.observations)) // len(data) + 1  # bytes of an episode
     largest = max(count, min(_POOL_PER_SHOWN * count, _POOL_BYTES // size))
     pool = choose(data.lengths, data.successful, np.zeros(len(data), np.int64), largest)
-    wrong = np.zeros(len(pool), np.int64)
-    for i, number in enumerate(pool.tolist()):
-        one = data[number : number + 1]
-        predicted = inspector(secret, one).probabilities(0).argmax(1)
-        wrong[i] = (predicted != secret.report.classes.index(one.rewards)).sum()
+    wrong, looked_at = np.zeros(len(pool), np.int64), data[pool]
+    inspected = inspector(secret, looked_at)
+    for i in range(len(pool)):
+        predicted = inspected.probabilities(i).argmax(1)
+        wrong[i] = (predicted != secret.report.classes.index(looked_at[i].rewards)).sum()
         tick("predicted", i + 1, len(pool))
     return pool[choose(data.lengths[pool], data.successful[pool], wrong, count)].tolist()  # type: ignore[no-any-return]
 

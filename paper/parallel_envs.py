@@ -20,8 +20,6 @@ from secret_rl.checks import check_integer
 from secret_rl.processes import worker_begins
 from secret_rl.trajectories.nested import arrays_of, leaf_spaces, map_arrays
 
-__all__ = ["ParallelVectorEnv"]
-
 _ARRAYS = gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary
 _Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 _GRACE = 2.0  # seconds that workers have to close their environments

@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from paper.parallel_envs import ParallelVectorEnv
 
 import secret_rl as srl
 
@@ -61,7 +62,7 @@ def same(one, other):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_same_as_one_after_another(make, infos, workers):
     plain = SyncVectorEnv([make] * 5, autoreset_mode=AutoresetMode.SAME_STEP)
-    parallel = srl.parallel.ParallelVectorEnv(make, 5, workers, infos=infos)
+    parallel = ParallelVectorEnv(make, 5, workers, infos=infos)
     assert parallel.observation_space == plain.observation_space and parallel.action_space == plain.action_space
     started = [envs.reset(seed=7) for envs in (plain, parallel)]
     assert same(started[0][0], started[1][0])
@@ -86,17 +87,17 @@ def test_the_same_as_one_after_another(make, infos, workers):
 
 def test_every_environment_may_be_another():
     makers = [lambda length=length: gym.make("CartPole-v1", max_episode_steps=length) for length in (1, 2, 3)]
-    envs = srl.parallel.ParallelVectorEnv(makers, workers=2)
+    envs = ParallelVectorEnv(makers, workers=2)
     envs.reset(seed=0)
     truncated = [envs.step(np.zeros(3, int))[3].tolist() for _ in range(3)]
     assert truncated == [[True, False, False], [True, True, False], [True, False, True]]
     envs.close()
     with pytest.raises(ValueError, match="num_envs"):
-        srl.parallel.ParallelVectorEnv(makers, 2)
+        ParallelVectorEnv(makers, 2)
 
 
 def test_observations_stay_as_they_were():
-    envs = srl.parallel.ParallelVectorEnv(maze, 2, 1)
+    envs = ParallelVectorEnv(maze, 2, 1)
     first, _ = envs.reset(seed=0)
     kept = first.copy()
     for _ in range(4):
@@ -106,7 +107,7 @@ def test_observations_stay_as_they_were():
 
 
 def test_other_work_goes_on_during_a_step_and_order_is_checked():
-    envs = srl.parallel.ParallelVectorEnv(maze, 2, 2)
+    envs = ParallelVectorEnv(maze, 2, 2)
     with pytest.raises(RuntimeError, match="step_wait.. without a step"):
         envs.step_wait()
     with pytest.raises(ValueError, match="3 seeds for 2 environments"):
@@ -124,7 +125,7 @@ def test_other_work_goes_on_during_a_step_and_order_is_checked():
 
 
 def test_an_error_in_an_environment_comes_out_and_ends_all():
-    envs = srl.parallel.ParallelVectorEnv(Counting, 4, 2)
+    envs = ParallelVectorEnv(Counting, 4, 2)
     envs.reset(seed=0)
     processes = list(envs._processes)
     with pytest.raises(KeyError, match="eight is one too many"):
@@ -133,7 +134,7 @@ def test_an_error_in_an_environment_comes_out_and_ends_all():
 
 
 def test_a_killed_worker_is_named():
-    envs = srl.parallel.ParallelVectorEnv(Counting, 4, 2)
+    envs = ParallelVectorEnv(Counting, 4, 2)
     envs.reset(seed=0)
     processes = list(envs._processes)
     os.kill(processes[1].pid, signal.SIGKILL)
@@ -151,13 +152,13 @@ def test_a_failing_maker_is_told():
 
     parent = os.getpid()
     with pytest.raises(OSError, match="no such world"):
-        srl.parallel.ParallelVectorEnv(broken, 2, 1)
+        ParallelVectorEnv(broken, 2, 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
 def test_pinned_workers_keep_to_one_core():
     cores = sorted(os.sched_getaffinity(0))
-    envs = srl.parallel.ParallelVectorEnv(Counting, 4, 2, pin=True)
+    envs = ParallelVectorEnv(Counting, 4, 2, pin=True)
     _, infos = envs.reset(seed=0)
     assert infos["cores"][:, 0].tolist() == [cores[0], cores[0], cores[1 % len(cores)], cores[1 % len(cores)]]
     processes = envs.step(np.zeros(4, int))[-1]["process"]
@@ -170,9 +171,9 @@ def test_what_cannot_be_shared_is_refused():
         observation_space = gym.spaces.Text(5)
 
     with pytest.raises(TypeError, match="cannot be in shared memory"):
-        srl.parallel.ParallelVectorEnv(Speaking, 2, 1)
+        ParallelVectorEnv(Speaking, 2, 1)
     with pytest.raises(ValueError, match="num_envs"):
-        srl.parallel.ParallelVectorEnv(maze, 0)
+        ParallelVectorEnv(maze, 0)
 
 
 @pytest.mark.slow
@@ -181,7 +182,7 @@ def test_agents_learn_the_same_from_them():
 
     weights = []
     for envs in (
-        srl.parallel.ParallelVectorEnv(maze, 4, 2), SyncVectorEnv([maze] * 4, autoreset_mode=AutoresetMode.SAME_STEP),
+        ParallelVectorEnv(maze, 4, 2), SyncVectorEnv([maze] * 4, autoreset_mode=AutoresetMode.SAME_STEP),
     ):  # fmt: skip
         options = {"n_steps": 32, "batch_size": 64, "n_epochs": 2, "device": "cpu"}
         trained = srl.sb3.train(PPO, envs, 256, evaluate_every=0, progress=False, **options)
