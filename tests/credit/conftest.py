@@ -35,6 +35,13 @@ def one_thread():
         yield
 
 
+def same_weights(one, other):
+    """Whether two models are the same to the bit, their predictors without memory included."""
+    mine, theirs = ({**s.model.state_dict(), **s.memoryless.state_dict(prefix="alone.")} for s in (one, other))
+    assert mine.keys() == theirs.keys()
+    return all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
 def cue_trajectories(count, seed=0, kinds=(1, -1, 0), doors=None):
     """Episodes of 8 steps: a cue at an early step, and at the last step a door whose reward the cue decides.
 
@@ -52,17 +59,9 @@ def cue_trajectories(count, seed=0, kinds=(1, -1, 0), doors=None):
         observations[-1] = doors[reward] if doors else DOOR
         rewards = np.zeros(LENGTH)
         rewards[-1] = reward
-        cue = (np.arange(LENGTH) == cue_step) & (reward != 0)
-        actions = rng.integers(0, 2, LENGTH)
-        episodes.append(
-            {
-                "observations": observations,
-                "actions": actions,
-                "rewards": rewards,
-                "terminated": True,
-                "annotations": {"cue": cue},
-            }
-        )
+        annotations = {"cue": (np.arange(LENGTH) == cue_step) & (reward != 0)}
+        episode = {"observations": observations, "actions": rng.integers(0, 2, LENGTH), "rewards": rewards}
+        episodes.append({**episode, "terminated": True, "annotations": annotations})
     symbols = max(doors.values()) + 1 if doors else DOOR + 1
     return Trajectories.from_episodes(
         episodes, observation_space=spaces.Discrete(symbols), action_space=spaces.Discrete(2)
@@ -71,9 +70,9 @@ def cue_trajectories(count, seed=0, kinds=(1, -1, 0), doors=None):
 
 def random_model(observation_space, action_space, seed=0, kind=RewardPredictor, classes=3, **options):
     """A predictor whose weights, those of the sink included, are far from zero: attention has peaks."""
+    options = ModelOptions(**{"units": 16, **options})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        options = ModelOptions(**{"units": 16, **options})
         model = kind(to_json(observation_space), to_json(action_space), classes, options)
         with torch.no_grad():
             for parameter in model.parameters():

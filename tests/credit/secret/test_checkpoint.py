@@ -2,10 +2,12 @@
 
 import os
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from tests.credit.conftest import same_weights
 from tests.sealing import change_json
 
 from secret_rl.atomic import InUseError
@@ -23,17 +25,6 @@ pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.filterwarnings("igno
 
 class Stopped(Exception):
     """The power went."""
-
-
-def weights_of(secret):
-    present = {f"memoryless.{name}": value for name, value in secret.memoryless.state_dict().items()}
-    return {**secret.model.state_dict(), **present}
-
-
-def same_weights(one, other):
-    mine, theirs = weights_of(one), weights_of(other)
-    assert mine.keys() == theirs.keys()
-    return all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
 def story(secret):
@@ -181,70 +172,69 @@ def test_where_success_is_inferred_other_weights_are_tried_and_kept_if_they_find
         ([1.0, 1.0, 0.5], [1.0, 1.0, 0.0], False),  # there is but one
     ],
 )
-def test_success_is_inferred_where_only_other_outcomes_have_evidence(cues, monkeypatch, decided, evidence, inferred):
-    asked = []
-    real = fitting.Fitting._success_inferred
-
-    def with_numbers(fit, weights):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fitting.Fitting, "_by_class", lambda *_: (np.array(decided), np.array(evidence)))
-            asked.append(real(fit, weights))
-        return False
-
-    monkeypatch.setattr(fitting.Fitting, "_may_start_again", True)
-    monkeypatch.setattr(fitting, "_highest_gain", lambda curve: 0.9)
-    monkeypatch.setattr(fitting.Fitting, "_success_inferred", with_numbers)
-    Secret(**PLAIN).fit(cues(40))
-    assert asked == [inferred]
+def test_success_is_inferred_where_only_other_outcomes_have_evidence(monkeypatch, decided, evidence, inferred):
+    monkeypatch.setattr(fitting, "evaluate", Mock())
+    fit = Mock(_by_class=lambda *_: (np.array(decided), np.array(evidence)))
+    assert fitting.Fitting._success_inferred(fit, {}) == inferred
 
 
-def test_weights_of_the_users_own_must_be_those_of_before(tmp_path, cues):
-    data, folder = cues(40), tmp_path / "c"
-    weights = np.linspace(0, 1, data.steps)
-    stopped_fit(data, folder, 2, weights=weights)
-    for other in (None, weights[::-1].copy()):
-        with pytest.raises(ResumeError, match="unfinished fit with another weights"):
-            Secret(**PLAIN).fit(data, weights=other, checkpoint=folder)
-    resumed = Secret(**PLAIN).fit(data, weights=weights, checkpoint=folder)
-    assert same_weights(resumed, Secret(**PLAIN).fit(data, weights=weights))
+def rolled(name):
+    """The same data but for one array, whose rows are those of the next episode."""
+    return lambda data: replace(data, **{name: np.roll(getattr(data, name), int(data.lengths[0]), axis=0)})
 
 
 def test_what_was_done_is_not_done_again_and_other_fits_are_refused(tmp_path, cues):
     data, folder = cues(40), tmp_path / "unfinished"
-    stopped_fit(data, folder, 2)
-    for change, name in [({"seed": 1}, "seed"), ({"units": 32}, "model"), ({"steps": 20}, "training")]:
-        with pytest.raises(ResumeError, match=rf"unfinished fit with another {name} \({name} was .* delete it"):
-            Secret(**{**PLAIN, **change}).fit(data, checkpoint=folder)
-    with pytest.raises(ResumeError, match="another content, episodes, steps"):
-        Secret(**PLAIN).fit(data[:39], checkpoint=folder)
+    weights = np.linspace(0, 1, data.steps)
+    stopped_fit(data, folder, 2, weights=weights)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for options, change, given, names in [
+        *[({"seed": 1}, None, weights, "seed"), ({"units": 32}, None, weights, "model")],
+        *[({"steps": 20}, None, weights, "training"), ({}, None, None, "weights")],
+        *[({}, None, weights[::-1].copy(), "weights"), ({}, lambda d: d[:39], weights[:-8], "content, episodes, ste")],
+        *[({}, rolled(name), weights, "content") for name in ("observations", "actions", "rewards")],
+    ]:
+        other = change(data) if change else data
+        with pytest.raises(ResumeError, match=rf"unfinished fit with another {names}.* was .* delete it"):
+            Secret(**PLAIN | options).fit(other, weights=given, checkpoint=folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     steps, real = [], Checkpoint.save
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             Checkpoint, "save", lambda self, state, **t: (steps.append(state.get("trainer")), real(self, state, **t))
         )
-        Secret(**PLAIN).fit(data, checkpoint=folder)
+        resumed = Secret(**PLAIN).fit(data, weights=weights, checkpoint=folder)
     assert [saved and saved["step"] for saved in steps] == [8, 12, None]
+    assert same_weights(resumed, Secret(**PLAIN).fit(data, weights=weights))
 
 
-def rolled(data, name):
-    """The same data but for one array, whose rows are those of the next episode."""
-    return replace(data, **{name: np.roll(getattr(data, name), int(data.lengths[0]), axis=0)})
-
-
-@pytest.mark.parametrize("name", ["observations", "actions", "rewards"])
-def test_other_data_of_the_same_size_and_reward_is_refused(tmp_path, cues, name):
-    data, folder = cues(20), tmp_path / "unfinished"
-    other = rolled(data, name)
-    assert (len(other), other.steps, other.rewards.sum()) == (len(data), data.steps, data.rewards.sum())
-    stopped_fit(data, folder, 1)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(ResumeError, match=r"an unfinished fit with another content \(content was '.*', now '.*'\)"):
-        Secret(**PLAIN).fit(other, checkpoint=folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def no_update(*_, **__):
-    raise AssertionError("it was trained again")
+def test_a_folder_has_one_holder_and_keeps_what_is_needed(tmp_path):
+    folder = tmp_path / "c"
+    one = Checkpoint(folder, MARK)
+    assert one.state == {} and one.load("current") == {}
+    one.save({"step": 1}, current={"a": torch.arange(3.0), "b": torch.tensor(2)}, best={"a": torch.zeros(2)})
+    one.save({"step": 2}, current={"a": torch.ones(3)})
+    for mark in (MARK, {"seed": 1}):
+        with pytest.raises(InUseError, match=rf"{folder} is being written by another process .* choose another path"):
+            Checkpoint(folder, mark)
+    one.close()
+    with pytest.raises(ResumeError):
+        Checkpoint(folder, {"seed": 1})
+    again = Checkpoint(folder, MARK)  # whoever was refused does not hold it
+    assert again.state["step"] == 2
+    assert torch.equal(again.load("current")["a"], torch.ones(3))
+    assert torch.equal(again.load("best")["a"], torch.zeros(2)), "what is not given is kept as it was"
+    left = sorted(path.name for path in folder.iterdir())
+    expected = [".lock", "checkpoint-best-1.safetensors", "checkpoint-current-2.safetensors", "state.json"]
+    assert left == expected, "what is not needed any more is gone"
+    again.close()
+    outside = (folder / expected[2]).rename(tmp_path / "elsewhere.safetensors")
+    change_json(folder / "state.json", lambda s: s["files"].update(current="../elsewhere.safetensors"))
+    again = Checkpoint(folder, MARK)
+    with pytest.raises(FileFormatError, match=r"c/elsewhere\.safetensors cannot be read .* it is missing"):
+        again.load("current")  # files of its own folder only
+    again.discard()
+    assert list(tmp_path.iterdir()) == [outside]
 
 
 def test_a_fit_that_was_not_saved_is_not_lost(tmp_path, monkeypatch, cues):
@@ -252,8 +242,8 @@ def test_a_fit_that_was_not_saved_is_not_lost(tmp_path, monkeypatch, cues):
     first = Secret(**PLAIN).fit(data, checkpoint=folder)
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert kept
-    monkeypatch.setattr(fitting.Trainer, "train", no_update)
-    monkeypatch.setattr(memoryless, "fit_memoryless", no_update)
+    for owner, name in ((fitting.Trainer, "train"), (memoryless, "fit_memoryless")):
+        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("trained again"))
     again = Secret(**PLAIN).fit(data, checkpoint=folder)
     assert same_weights(again, first)
     assert again.report.to_json() == first.report.to_json()
@@ -261,11 +251,7 @@ def test_a_fit_that_was_not_saved_is_not_lost(tmp_path, monkeypatch, cues):
     assert torch.equal(again.queries.biases, first.queries.biases)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept, "until it is saved"
     with monkeypatch.context() as patch:
-
-        def no_space_left(_):
-            raise OSError(28, "No space left on device")
-
-        patch.setattr(os, "fsync", no_space_left)
+        patch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="No space"):
             again.save(tmp_path / "model.safetensors")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept, "also where saving fails"
@@ -273,61 +259,8 @@ def test_a_fit_that_was_not_saved_is_not_lost(tmp_path, monkeypatch, cues):
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
     assert same_weights(Secret.load(tmp_path / "model.safetensors", device="cpu"), first)
     again.save(tmp_path / "model.safetensors")
-    with pytest.raises(AssertionError, match="trained again"):
+    with pytest.raises(pytest.fail.Exception, match="trained again"):
         Secret(**PLAIN).fit(data, checkpoint=folder)
-
-
-def test_one_at_a_time_holds_a_folder(tmp_path):
-    folder = tmp_path / "c"
-    one = Checkpoint(folder, MARK)
-    one.save({"step": 1}, current={"a": torch.ones(2)})
-    for mark in (MARK, {"seed": 1}):
-        with pytest.raises(InUseError, match=rf"{folder} is being written by another process .* choose another path"):
-            Checkpoint(folder, mark)
-    assert torch.equal(one.load("current")["a"], torch.ones(2))
-    one.close()
-    with pytest.raises(ResumeError):
-        Checkpoint(folder, {"seed": 1})
-    again = Checkpoint(folder, MARK)  # whoever was refused does not hold it
-    assert again.state["step"] == 1
-    again.discard()
-    Checkpoint(folder, MARK).close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_saved_comes_back(tmp_path):
-    first = {"a": torch.arange(3.0), "b": torch.tensor(2, dtype=torch.int64)}
-    one = Checkpoint(tmp_path / "c", MARK)
-    assert one.state == {} and one.load("current") == {}
-    one.save({"step": 1}, current=first, best={"a": torch.zeros(2)})
-    one.save({"step": 2}, current={"a": torch.ones(3)})
-    one.close()
-    again = Checkpoint(tmp_path / "c", MARK)
-    assert again.state["step"] == 2
-    assert torch.equal(again.load("current")["a"], torch.ones(3))
-    assert torch.equal(again.load("best")["a"], torch.zeros(2)), "what is not given is kept as it was"
-    left = sorted(path.name for path in (tmp_path / "c").iterdir())
-    expected = [".lock", "checkpoint-best-1.safetensors", "checkpoint-current-2.safetensors", "state.json"]
-    assert left == expected, "what is not needed any more is gone"
-    again.discard()
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def state(tmp_path):
-    """The state of an unfinished fit on disk."""
-    one = Checkpoint(tmp_path / "c", MARK)
-    one.save({"step": 1}, current={"a": torch.arange(100.0)})
-    one.close()
-    return tmp_path / "c" / "state.json"
-
-
-def test_a_state_names_files_of_its_own_folder_only(tmp_path, state):
-    outside = next(state.parent.glob("*current*")).rename(tmp_path / "elsewhere.safetensors")
-    change_json(state, lambda s: s["files"].update(current="../elsewhere.safetensors"))
-    with pytest.raises(FileFormatError, match=r"c/elsewhere\.safetensors cannot be read .* it is missing"):
-        Checkpoint(state.parent, MARK).load("current")
-    assert outside.exists()
 
 
 def test_files_of_others_in_the_folder_are_left_alone(tmp_path, cues):

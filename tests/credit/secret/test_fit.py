@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from tests.credit.conftest import same_weights
 
 from secret_rl.credit import RewardBalanceWarning, Secret
 from secret_rl.credit.secret import fit as fitting
 from secret_rl.credit.secret import training
-from secret_rl.credit.secret.memoryless import drawing, floored, folds_of
 from secret_rl.credit.secret.model import Dropout, weighted_loss
 from secret_rl.credit.secret.options import TrainingOptions
-from secret_rl.credit.secret.tokens import Tokens
 from secret_rl.credit.secret.training import Trainer
 from secret_rl.trajectories import Trajectories
 
@@ -27,12 +26,6 @@ def silent():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
-
-
-def same_weights(one, other):
-    mine, theirs = one.model.state_dict(), other.model.state_dict()
-    assert mine.keys() == theirs.keys()
-    return all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
 def test_the_memory_task_is_learned_and_attention_peaks_at_the_cue(learned, cues):
@@ -73,34 +66,12 @@ def test_the_same_seed_gives_the_same_model_to_the_bit_and_another_does_not(cues
     assert not same_weights(first, other)
 
 
-class Spy:
-    """What trainers are given."""
-
-    def __init__(self, monkeypatch):
-        self.trainers = []
-        init = Trainer.__init__
-        monkeypatch.setattr(Trainer, "__init__", lambda it, *args: self.trainers.append(it) or init(it, *args))
-
-
 @pytest.fixture
 def spy(monkeypatch):
-    return Spy(monkeypatch)
-
-
-@pytest.mark.usefixtures("quick", "silent")
-def test_steps_weigh_the_errors_of_the_present(cues, spy):
-    data = cues(60)
-    secret = Secret(**TINY).fit(data)
-    tokens = Tokens.of(data, secret.reward_classes)
-    training = data.split_indices(0.1, seed=0)[0]
-    folds = folds_of(60, training, 0)
-    probabilities = secret.memoryless.probabilities(tokens, folds, CPU)
-    error = 1 - probabilities[np.arange(data.steps), tokens.classes]
-    expected, draw = drawing(floored(error, np.repeat(folds >= 0, 8)), tokens.offsets)
-    trainer = spy.trainers[0]
-    np.testing.assert_allclose(trainer.tokens.weights, expected, rtol=1e-6)
-    np.testing.assert_array_equal(trainer.episodes, training)
-    np.testing.assert_allclose(trainer._drawn_up_to, np.cumsum(draw[training]) / draw[training].sum(), rtol=1e-6)
+    """The trainers that are made."""
+    trainers, init = [], Trainer.__init__
+    monkeypatch.setattr(Trainer, "__init__", lambda it, *args: trainers.append(it) or init(it, *args))
+    return trainers
 
 
 @pytest.mark.usefixtures("quick", "silent")
@@ -115,7 +86,7 @@ def test_steps_without_weight_have_no_say(cues, spy, monkeypatch):
     changed = data.with_rewards(lambda rewards: np.where(np.arange(len(rewards)) % 8 == 3, 1.0, rewards))
     for rewards in (data, changed):
         Secret(**TINY).fit(rewards, weights=weights)
-    one, other = (trainer.state() for trainer in spy.trainers)
+    one, other = (trainer.state() for trainer in spy)
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -144,7 +115,7 @@ def test_the_weights_of_the_paper_are_those_of_its_loss(cues, spy):
     ]
     data = Trajectories.from_episodes(episodes, observation_space=spaces.Discrete(4), action_space=spaces.Discrete(2))
     secret = Secret(**TINY, weights="paper").fit(data)
-    trainer, model = spy.trainers[0], secret.model
+    trainer, model = spy[0], secret.model
     chosen = np.array([3, 8, 9, 30])
     batch = trainer.tokens.batch(chosen)
     with torch.no_grad():
@@ -192,19 +163,6 @@ def test_another_number_of_threads_gives_nearly_the_same_weights(cues):
     np.testing.assert_allclose(*weights, rtol=0, atol=5e-3)
 
 
-def looks(monkeypatch, losses):
-    """Let looks at held-out data find these losses, one after the other, the last again and again."""
-    found = iter(losses)
-    last = [0.0]
-
-    def look(self, trainer):
-        last[0] = next(found, last[0])
-        self._guess_loss = 1.0
-        return last[0], 1 - last[0]
-
-    monkeypatch.setattr(fitting.Fitting, "_validate", look)
-
-
 @pytest.mark.parametrize(
     ("losses", "rest", "kept"),
     [
@@ -219,9 +177,14 @@ def looks(monkeypatch, losses):
 @pytest.mark.usefixtures("quick", "silent")
 def test_training_cools_down_when_learning_has_come_to_rest(cues, monkeypatch, losses, rest, kept):
     monkeypatch.setattr("secret_rl.credit.secret.training._LEAST_COOLING", 24)
-    looks(monkeypatch, losses)
-    cooled = []
-    cool_down = Trainer.cool_down
+    found, cooled, cool_down = iter(losses), [], Trainer.cool_down
+
+    def look(self, trainer, last=[0.0]):  # noqa: B006  the last loss is found again and again
+        last[0] = next(found, last[0])
+        self._guess_loss = 1.0
+        return last[0], 1 - last[0]
+
+    monkeypatch.setattr(fitting.Fitting, "_validate", look)
     monkeypatch.setattr(
         Trainer, "cool_down", lambda self: (cool_down(self), cooled.append((self.step, self.last_step)))
     )
@@ -232,14 +195,18 @@ def test_training_cools_down_when_learning_has_come_to_rest(cues, monkeypatch, l
 
 
 @pytest.mark.usefixtures("quick", "silent")
-def test_any_kind_of_observation_is_fitted_and_attributed():
+def test_any_kind_of_observation_is_fitted_attributed_and_kept_in_files(tmp_path):
     rng = np.random.default_rng(0)
     seen = spaces.Dict(
-        picture=spaces.Box(0, 255, (4, 4, 3), np.uint8), speed=spaces.Box(-1e3, 1e3, (2,)), key=spaces.MultiBinary(2)
+        kinds=spaces.Box(0, 255, (3, 3, 2), np.uint8),  # as MiniGrid describes a view: 5 and 6 of 255 are not shades
+        picture=spaces.Box(0, 255, (4, 4, 3), np.uint8),
+        speed=spaces.Box(-1e3, 1e3, (2,)),
+        key=spaces.MultiBinary(2),
     )
     episodes = [
         {
             "observations": {
+                "kinds": rng.integers(0, 7, (length, 3, 3, 2)).astype(np.uint8),
                 "picture": rng.integers(0, 256, (length, 4, 4, 3)).astype(np.uint8),
                 "speed": rng.normal(500, 100, (length, 2)).astype(np.float32),
                 "key": rng.integers(0, 2, (length, 2)).astype(np.int8),
@@ -259,43 +226,16 @@ def test_any_kind_of_observation_is_fitted_and_attributed():
     assert speed[0].mean.tolist() == alone[0].mean.tolist(), "the present is read alike"
     credit = secret.attribute(data)
     assert 0 < len(credit) <= credit.rewards_seen <= data.steps - len(data)
+    again = Secret.load(secret.save(tmp_path / "model.safetensors"), device="cpu")
+    assert again.specs == secret.specs and dict(again.specs[0]["spaces"])["kinds"]["levels"] == 7
+    data.observations["kinds"][:] += 30  # kinds that it has never seen
+    np.testing.assert_array_equal(again.evaluate(data).counts, secret.evaluate(data).counts)
 
 
 def test_updates_grow_with_the_data_unless_given():
     planned = [TrainingOptions().planned_steps(count) for count in (10, 3_600, 10_000, 10**6)]
     assert planned == [1500, 1800, 3000, 4000]
     assert TrainingOptions(steps=7).planned_steps(10**6) == 7
-
-
-KINDS = spaces.Box(0, 255, (3, 3, 2), np.uint8)  # as MiniGrid describes a view: what a place holds, and its colour
-
-
-WALL, DOOR, KEY, BALL = 2, 4, 5, 6
-
-
-def things(count, seed, shift=0):
-    """Episodes in which a key, once seen, makes the door at the end pay, and a ball makes it cost."""
-    rng = np.random.default_rng(seed)
-    episodes = []
-    for number in range(count):
-        seen = np.full((6, *KINDS.shape), WALL, np.uint8)
-        seen[..., 1] = rng.integers(0, 3, (6, 3, 3))
-        seen[rng.integers(5), 1, 1, 0] = (KEY, BALL)[number % 2] + shift
-        seen[-1, 1, 1, 0] = DOOR
-        rewards = np.zeros(6)
-        rewards[-1] = (1.0, -1.0)[number % 2]
-        episodes.append({"observations": seen, "actions": rng.integers(0, 2, 6), "rewards": rewards})
-    return Trajectories.from_episodes(episodes, observation_space=KINDS, action_space=spaces.Discrete(2))
-
-
-@pytest.mark.usefixtures("quick", "silent")
-def test_kinds_of_things_are_told_apart_and_kept_in_files(tmp_path):
-    """As shades of grey, 5 and 6 of 255 would look the same."""
-    secret = Secret(**TINY, filters=(8,)).fit(things(40, 0))
-    again = Secret.load(secret.save(tmp_path / "model.safetensors"), device="cpu")
-    assert secret.specs[0]["levels"] == again.specs[0]["levels"] == BALL + 1
-    larger = things(20, 2, shift=30)  # kinds that it has never seen
-    np.testing.assert_array_equal(again.evaluate(larger).counts, secret.evaluate(larger).counts)
 
 
 def test_an_estimate_is_near_what_a_fit_takes_and_grows_with_it(cues):

@@ -27,33 +27,13 @@ def unreadable(reason=""):
     return pytest.raises(FileFormatError, match=message)
 
 
-def test_a_saved_model_comes_back_to_the_bit(learned, saved, cues):
-    again = Secret.load(saved, device="cpu")
-    mine, theirs = learned.model.state_dict(), again.model.state_dict()
-    assert mine.keys() == theirs.keys()
-    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-    assert again.model_options == learned.model_options
-    assert again.training_options == learned.training_options
-    assert again.seed == learned.seed
-    assert again.report.to_json() == learned.report.to_json()
-    mine, theirs = learned.memoryless.state_dict(), again.memoryless.state_dict()
-    assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
-    data = cues(40, seed=3)
-    one, other = learned.attribute(data), again.attribute(data)
-    for name in ("episode", "step", "predicted_at", "reward", "evidence", "weights", "offsets"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    np.testing.assert_array_equal(learned.evaluate(data).counts, again.evaluate(data).counts)
-    resaved = again.save(saved.with_name("again.safetensors"))
-    assert resaved.read_bytes() == saved.read_bytes()
-    assert sorted(p.name for p in saved.parent.iterdir()) == ["again.safetensors", "model.safetensors"]
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.usefixtures("quick")
 def test_options_of_every_kind_come_back(tmp_path, cues):
     options = {**TINY, "weights": "paper", "filters": (2, 3), "dropout_steps": 0.25, "warmup": 0, "transitions": True}
     secret = Secret(**options, seed=7).fit(cues(20))
     again = Secret.load(secret.save(tmp_path / "m"), device="cpu")
+    assert again.save(tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes(), "all that is kept"
     assert (again.model_options, again.training_options) == (secret.model_options, secret.training_options)
     assert again.seed == 7 and again.reward_classes == secret.reward_classes
 
@@ -98,13 +78,10 @@ def test_descriptions_that_do_not_match_the_weights_are_refused(saved, damage, r
         Secret.load(saved)
 
 
-def test_missing_files_are_named(tmp_path):
+def test_no_trajectories_and_missing_files_are_refused(learned, cues, tmp_path):
     for path in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(FileNotFoundError, match=f"{path} is not a file"):
             Secret.load(path)
-
-
-def test_no_trajectories_are_refused(learned, cues):
     for call in (learned.attribute, learned.evaluate):
         with pytest.raises(ValueError, match="no trajectories were given"):
             call(cues(3)[:0])
@@ -126,9 +103,7 @@ def test_a_refused_fit_leaves_the_model_as_it_was(cues):
     ("option", "value", "message"),
     [
         ("units", 15, "even number of at least 2, got 15"),
-        ("units", 0, "even number of at least 2, got 0"),
         ("filters", (), "filters must hold positive numbers, at least one"),
-        ("filters", (4, 0), "filters must hold positive numbers, at least one"),
         ("dropout_dense", 1.0, "dropout_dense must lie in"),
         ("dropout_block", -0.1, "dropout_block must lie in"),
         ("dropout_steps", 2, "dropout_steps must lie in"),
@@ -140,10 +115,8 @@ def test_a_refused_fit_leaves_the_model_as_it_was(cues):
         ("weight_decay", -1.0, "weight_decay must not be negative"),
         ("attention_penalty", -1.0, "attention_penalty must not be negative"),
         ("validation", 0, "validation must lie between 0 and 1, got 0"),
-        ("validation", 1.0, "validation must lie between 0 and 1"),
         ("learning_rate", 0.0, "learning_rate must be positive"),
         ("weights", "printed", "weights must be one of residual, paper, got 'printed'"),
-        ("weights", None, "weights must be one of residual, paper, got None"),
     ],
 )
 def test_bad_values_are_refused_with_what_is_expected(option, value, message):
