@@ -8,6 +8,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.credit.conftest import cue_trajectories, little_work, single_threaded
 
 from secret_rl.credit import ModelOptions, NotFittedError, Secret, TrainingOptions, adapt
 from secret_rl.credit.attributions import REWARD_KINDS
@@ -20,16 +21,23 @@ VERDICTS = {"credit", "not learned", "past not needed"}
 pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.usefixtures("quick")]
 
 
-@pytest.fixture(params=methods())
+@pytest.fixture(scope="module", params=methods())
 def make(request):
     """A method that is not fitted yet."""
     method = method_class(request.param)
     return lambda: method(seed=0, device="cpu", **OPTIONS.get(request.param, {}))
 
 
+@pytest.fixture(scope="module")
+def fitted(make):
+    with little_work(), single_threaded():
+        return make().fit(cue_trajectories(40), progress=False)
+
+
 @pytest.fixture
-def fitted(make, cues):
-    return make().fit(cues(40), progress=False)
+def scoring(fitted, learned):
+    """A method that can score steps: SECRET has to have learned something for that."""
+    return learned if fitted.name == "secret" else fitted
 
 
 def test_attributions_are_shares_of_rewards_among_earlier_steps(fitted, cues):
@@ -72,12 +80,6 @@ def test_the_same_seed_gives_the_same_credit(make, fitted, cues):
     np.testing.assert_array_equal(fitted.attribute(data).weights, fitted.attribute(data).weights)
 
 
-@pytest.fixture
-def scoring(fitted, learned):
-    """A method that can score steps: SECRET has to have learned something for that."""
-    return learned if fitted.name == "secret" else fitted
-
-
 def test_step_credit_is_a_share_for_each_step(scoring, cues):
     data = cues(20, seed=2)
     found = scoring.step_credit(data.observations, data.actions, data.observations)
@@ -100,14 +102,10 @@ def test_a_file_brings_it_back(fitted, cues, tmp_path):
         method_class(other).load(resaved)
 
 
-def test_it_has_a_name_and_its_report_a_verdict(make, fitted):
-    assert method_class(fitted.name) is type(fitted)
-    assert make().report is None
+def test_it_can_be_inspected(make, fitted, cues):
+    assert method_class(fitted.name) is type(fitted) and make().report is None
     assert fitted.report.verdict in VERDICTS
     assert f"verdict       {fitted.report.verdict}" in str(fitted.report)
-
-
-def test_it_can_be_inspected(fitted, cues):
     data = cues(6, seed=2)
     found = inspector(fitted, data)
     assert found.probabilities(1).shape == (8, len(fitted.report.classes))

@@ -158,13 +158,6 @@ def test_the_error_of_a_gain_is_that_of_a_mean_over_episodes():
     assert np.std([g.share for g in many]) == pytest.approx(np.mean([g.error for g in many]), rel=0.15)
 
 
-@pytest.mark.parametrize(
-    ("share", "error", "sure"), [(0.1, 0.01, True), (0.1, 0.03, False), (0.009, 0.0, False), (-0.5, 0.01, False)]
-)
-def test_a_gain_is_sure_beyond_chance_only(share, error, sure):
-    assert Gain(share, error).sure == sure
-
-
 REPORT = FitReport(
     classes=RewardClasses((0.0, 1.0), (0.5,)),
     class_counts=(90, 10),

@@ -41,28 +41,21 @@ def episodes_of(observations, rewards, actions=None, space=None):
     )
 
 
-def fitted(data, folds=None, units=16, seed=0):
+def fitted(data, folds=None, at_random=False):
     """Predictors without memory of some trajectories, the tokens, and the folds."""
     classes = RewardClasses.of(np.asarray(data.rewards))
     tokens = Tokens.of(data, classes)
-    folds = folds_of(len(data), np.arange(len(data)), seed) if folds is None else folds
-    torch.manual_seed(seed)
-    options = ModelOptions(units=units)
-    present = Memoryless(to_json(data.observation_space), to_json(data.action_space), len(classes), options)
-    fit_memoryless(present, tokens, folds, seed, CPU, lambda *_: None)
-    return present, tokens, folds
-
-
-def at_random(data):
-    """Predictors without memory that are far from any constant guess."""
-    classes = RewardClasses.of(np.asarray(data.rewards))
+    folds = folds_of(len(data), np.arange(len(data)), 0) if folds is None else folds
     torch.manual_seed(0)
-    options = ModelOptions(units=16)
-    present = Memoryless(to_json(data.observation_space), to_json(data.action_space), len(classes), options)
-    with torch.no_grad():
-        for parameter in present.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
-    return present, Tokens.of(data, classes)
+    specs = to_json(data.observation_space), to_json(data.action_space)
+    present = Memoryless(*specs, len(classes), ModelOptions(units=16))
+    if at_random:  # far from any constant guess
+        with torch.no_grad():
+            for parameter in present.parameters():
+                parameter += 0.3 * torch.randn_like(parameter)
+    else:
+        fit_memoryless(present, tokens, folds, 0, CPU, lambda *_: None)
+    return present, tokens, folds
 
 
 # --- weights ---
@@ -82,17 +75,8 @@ def test_the_guess_is_the_best_under_the_weights(odds, seed):
     residual = Residual.of(everywhere.astype(np.float32), classes, everywhere)
     weighted = np.bincount(classes, weights=residual.error)
     np.testing.assert_allclose(weighted, len(classes) * p * (1 - p), rtol=1e-3)
-    frequencies = weighted / weighted.sum()
+    frequencies = weighted / weighted.sum()  # no guess has a smaller weighted loss
     np.testing.assert_allclose(np.exp(residual.guess), frequencies[classes], rtol=1e-3)
-
-    def loss(guess):
-        return -(residual.error * np.log(guess[classes])).sum()
-
-    best = loss(frequencies)
-    assert -(residual.error * residual.guess).sum() == pytest.approx(best, rel=1e-4)
-    for c in range(len(p)):  # moving the guess anywhere is worse
-        other = frequencies + 0.05 * (np.arange(len(p)) == c)
-        assert loss(other / other.sum()) > best
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.integers(0, 2**32 - 1))
@@ -154,10 +138,6 @@ def test_batches_estimate_the_mean_over_all_steps(monkeypatch, size, with_table)
         assert len(sampler.steps) <= 16 and sampler.counts.sum() == len(chosen)
 
 
-def log_loss(said, classes):
-    return -np.log(said[np.arange(len(classes)), classes]).mean()
-
-
 @pytest.mark.parametrize("task", ["noise", "rare", "symbols"])
 def test_it_is_never_worse_than_the_best_constant_guess_on_its_fold(task):
     rng = np.random.default_rng(1)
@@ -173,8 +153,8 @@ def test_it_is_never_worse_than_the_best_constant_guess_on_its_fold(task):
     fold_of = np.repeat(folds, tokens.lengths)
     for fold in (0, 1):
         mine = tokens.classes[fold_of == fold]
-        guess = np.log(counts / counts.sum())
-        assert log_loss(said[fold_of == fold], mine) <= -guess[mine].mean() + 1e-4
+        constant = -np.log(counts / counts.sum())[mine].mean()
+        assert -np.log(said[fold_of == fold][np.arange(len(mine)), mine]).mean() <= constant + 1e-4
 
 
 def test_what_a_predictor_is_fitted_on_is_all_but_its_own_fold():
@@ -197,8 +177,7 @@ def test_what_a_predictor_is_fitted_on_is_all_but_its_own_fold():
 @pytest.mark.parametrize("with_table", [True, False])
 def test_a_table_of_distinct_steps_changes_nothing(monkeypatch, with_table):
     data = by_chance(60, 0)
-    present, tokens = at_random(data)
-    folds = folds_of(60, np.arange(50), 0)
+    present, tokens, folds = fitted(data, folds_of(60, np.arange(50), 0), at_random=True)
     whole = present.probabilities(tokens, folds, CPU)
     assert tokens.ids is not None
     if not with_table:

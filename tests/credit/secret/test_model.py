@@ -3,8 +3,6 @@
 import math
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -270,21 +268,15 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate):
 
 
 def test_credit_needs_pytorch_and_numpy_alone():
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    named = [*project["dependencies"], *(line for lines in extras.values() for line in lines)]
-    names = {line.replace(">", "[").replace("=", "[").split("[")[0].strip().replace("-", "_") for line in named}
-    blocked = sorted((names | {"PIL", "pygame"}) - {"numpy", "torch", "lazy_loader", "secret_rl"})
-    assert {"gymnasium", "numba", "rich", "safetensors", "cloudpickle", "tyro"} <= set(blocked)
-    script = f"""
+    script = """
 import sys
-for name in {blocked}:
+for name in "gymnasium numba rich safetensors cloudpickle tyro scipy pandas matplotlib PIL pygame minari".split():
     sys.modules[name] = None
 import torch
 from secret_rl.credit import ModelOptions, RewardPredictor, Secret, adapt
 from secret_rl.credit.secret.model import Dropout
 from secret_rl.credit.secret.tokens import Rows
-space = {{"type": "Discrete", "n": 3, "start": 0, "dtype": "int64"}}
+space = {"type": "Discrete", "n": 3, "start": 0, "dtype": "int64"}
 model = RewardPredictor(space, space, 3, ModelOptions(units=4))
 tokens = model.encode(Rows(torch.arange(3), torch.arange(3), torch.zeros(3)), Dropout(None))
 print(tuple(model(tokens, torch.tensor([[0, 1, 2, 1]])).attention.shape))

@@ -150,10 +150,6 @@ def test_cues_earn_and_filler_does_not(learned):
     assert BAD_CUE != GOOD_CUE  # a query looks for either: which cue it was, the value tells
 
 
-def negated(data):
-    return Trajectories(**{**vars(data), "rewards": -np.asarray(data.rewards)})
-
-
 def copy_of(secret, tmp_path):
     return Secret.load(secret.save(tmp_path / "copy.safetensors"), device="cpu")
 
@@ -162,8 +158,10 @@ def copy_of(secret, tmp_path):
 def test_without_positive_rewards_that_are_predicted_credit_is_refused(learned, cues, tmp_path, why):
     secret = copy_of(learned, tmp_path)
     data = {
-        "none is positive": negated(cues(30, kinds=(1, 0))),  # -1 after the good cue, for which +1 is predicted
-        "none is predicted": negated(cues(30, kinds=(-1,))),  # +1 after the bad cue
+        "none is positive": cues(30, kinds=(1, 0)).with_rewards(
+            np.negative
+        ),  # -1 after the good cue, for which +1 is predicted
+        "none is predicted": cues(30, kinds=(-1,)).with_rewards(np.negative),  # +1 after the bad cue
     }[why]
     assert secret.store_reward_queries(data) is secret and secret.queries is None
     with pytest.raises(NotFittedError, match=r"no positive reward .* store_reward_queries\(trajectories\)"):

@@ -1,16 +1,20 @@
-"""Steps as tokens: nothing is lost between the trajectories and the model."""
+"""Steps as tokens: nothing is lost between the trajectories and the model, and encoders learn what names mean."""
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
 from secret_rl.credit.secret import tokens as tokens_module
+from secret_rl.credit.secret.model import Dropout, RewardPredictor
 from secret_rl.credit.secret.tokens import Tokens, _distinct_rows, as_tensor, steps_rarely_repeat
+from secret_rl.credit.secret.training import teach_encoder
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import arrays_of
+from secret_rl.trajectories.spaces import to_json
 
 
 def repeated(data, seed):
@@ -31,13 +35,10 @@ def test_distinct_rows_rebuild_every_row_and_repeat_none(data, seed):
     np.testing.assert_array_equal(ids[where], np.arange(len(where)))
 
 
-def test_rows_that_hardly_repeat_make_no_table():
+def test_rows_that_hardly_repeat_or_whose_hashes_collide_make_no_table(monkeypatch):
     assert _distinct_rows([np.arange(1000)]) is None
     assert _distinct_rows([np.zeros((1000, 2000), np.uint8)]) is None, "pictures are not compared"
     assert _distinct_rows([np.arange(1000) % 100]) is not None
-
-
-def test_hashes_that_collide_make_no_table(monkeypatch):
     monkeypatch.setattr(tokens_module, "_hashes", lambda columns: np.zeros(len(columns[0]), np.uint64))
     assert _distinct_rows([np.arange(1000) % 2]) is None
     where, ids = _distinct_rows([np.ones(1000)])
@@ -91,20 +92,6 @@ def test_a_batch_holds_the_original_steps(signs, with_table, data, seed):
     np.testing.assert_array_equal(rows.first.numpy(), np.isin(steps, data.offsets[:-1]))
 
 
-def test_steps_have_names_where_there_is_a_table(cues, signs, monkeypatch):
-    data = cues(40)
-    tokens = Tokens.of(data, signs)
-    named, specs = tokens.by_name_alone()
-    batch = named.batch(np.array([3, 7]))
-    np.testing.assert_array_equal(
-        batch.rows.observations[batch.index].numpy().ravel(), tokens.ids[[*range(24, 32), *range(56, 64)]]
-    )
-    assert specs[0]["n"] == len(tokens.first) == tokens.ids.max() + 1
-    np.testing.assert_array_equal(named.classes, tokens.classes)
-    monkeypatch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
-    assert Tokens.of(data, signs).by_name_alone() is None
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int8, np.int64, np.float32, np.float64, np.bool_])
 def test_arrays_become_tensors_of_the_same_values(dtype):
     array = np.arange(12).reshape(3, 4)[:, ::2].astype(dtype)
@@ -112,3 +99,74 @@ def test_arrays_become_tensors_of_the_same_values(dtype):
     np.testing.assert_array_equal(as_tensor(array).numpy(), array)
     as_tensor(array)[0, 0] = 1
     assert not array[0, 0], "a copy: the data of the user stays as it is"
+
+
+def pictures_that_differ_in_one_cell(episodes=60, length=6):
+    rng = np.random.default_rng(0)
+    scene = rng.integers(0, 3, (5, 5, 1), np.uint8)
+    observations = np.repeat(scene[None], episodes * length, axis=0)
+    observations[:, 2, 2, 0] = rng.integers(0, 3, len(observations))
+    made = [
+        {"observations": part, "actions": rng.integers(0, 2, length), "rewards": np.zeros(length)}
+        for part in np.split(observations, episodes)
+    ]
+    space = spaces.Box(0, 2, scene.shape, np.uint8)
+    return Trajectories.from_episodes(made, observation_space=space, action_space=spaces.Discrete(2))
+
+
+def test_the_encoder_learns_what_names_mean(make_model, signs):
+    torch.manual_seed(0)  # of the names
+    data = pictures_that_differ_in_one_cell()
+    tokens = Tokens.of(data, signs).with_names(data)
+    assert tokens is not None and tokens.ids is not None
+    model = make_model(data.observation_space, data.action_space, units=32)
+    specs = to_json(data.observation_space), to_json(data.action_space)
+    teacher = RewardPredictor(*specs, 3, model.options, names=len(tokens.first))
+    teacher.load_state_dict(model.state_dict(), strict=False)
+    table = tokens.table("cpu")
+    with torch.no_grad():
+        before = model.encode(table, Dropout(None))
+        assert torch.dist(teacher.eval().encode(table, Dropout(None)), before) < 0.5 * before.norm(), "small at first"
+        teacher.names.weight += torch.randn_like(teacher.names.weight)  # what learning made of them
+        wanted = teacher.encode(table, Dropout(None))
+    kept = {name: value.clone() for name, value in teacher.state_dict().items()}
+    teach_encoder(model, teacher, tokens, seed=0)
+    with torch.no_grad():
+        after = model.eval().encode(table, Dropout(None))
+    assert torch.dist(after, wanted) < 0.7 * torch.dist(before, wanted)
+    assert all(torch.equal(value, kept[name]) for name, value in teacher.state_dict().items()), "it stays as it was"
+    others = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.")}
+    assert others.keys() == {name for name in kept if not name.startswith(("encoder.", "names."))}
+    assert all(torch.equal(value, kept[name]) for name, value in others.items())
+
+
+def test_a_clock_is_left_out_of_names(signs):
+    """A Dict of a symbol and a clock that never shows the same time twice, as a vector with a constant beside it."""
+    rng = np.random.default_rng(0)
+    made = [
+        {
+            "observations": {
+                "clock": np.stack([rng.random(20), np.ones(20)], 1).astype(np.float32),
+                "symbol": rng.integers(0, 4, 20),
+            },
+            "actions": rng.integers(0, 2, 20),
+            "rewards": np.zeros(20),
+        }
+        for _ in range(80)
+    ]
+    space = spaces.Dict({"clock": spaces.Box(0, 1, (2,), np.float32), "symbol": spaces.Discrete(4)})
+    data = Trajectories.from_episodes(made, observation_space=space, action_space=spaces.Discrete(2))
+    tokens = Tokens.of(data, signs)
+    assert tokens.ids is None, "no step repeats"
+    named = tokens.with_names(data)
+    assert named is not None and named.names is not None
+    first = np.zeros(data.steps, bool)
+    first[data.offsets[:-1]] = True
+    parts = np.stack([data.observations["symbol"], data.actions, first], 1)
+    _, wanted = np.unique(parts, axis=0, return_inverse=True)
+    pairs = set(zip(named.names.tolist(), wanted.ravel().tolist(), strict=True))
+    assert len(pairs) == len(set(named.names.tolist())) == wanted.max() + 1, "alike in all else: the same name"
+    moved = named.moved(torch.device("cpu"))
+    rows = np.array([0, 5, 17])
+    assert moved.table("cpu", rows).names.tolist() == named.names[rows].tolist()
+    assert named.batch(np.array([1])).rows.names.tolist() == named.names[20:40].tolist()

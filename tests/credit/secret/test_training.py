@@ -19,11 +19,16 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 def make_trainer(cues, make_model, signs):
     data = cues(30)
 
-    def make(seed=0, initialisation=0, model_options=None, draw=None, **options):
+    def make(seed=0, initialisation=0, model_options=None, draw=None, path="plain", **options):
+        """``path``: graphed is that of a GPU, with the update itself in place of the graph."""
         model = make_model(data.observation_space, data.action_space, initialisation, **(model_options or {}))
         choices = TrainingOptions(**{"steps": 20, "batch_size": 8, **options})
-        draw = np.ones(24) if draw is None else draw
-        return Trainer(model, Tokens.of(data, signs), np.arange(24), draw, choices, seed, CPU)
+        draw, device = np.ones(24) if draw is None else draw, torch.device("cuda") if path == "cuda" else CPU
+        trainer = Trainer(model, Tokens.of(data, signs), np.arange(24), draw, choices, seed, device)
+        if path == "graphed":
+            trainer._graph = training._GraphedUpdate(trainer)
+        assert (trainer._graph is None) == (path == "plain")
+        return trainer
 
     return make
 
@@ -33,38 +38,10 @@ def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.fixture
-def make_graphed(make_trainer):
-    """Trainers on the path of a GPU, the update itself in place of the graph."""
-
-    def make(*args, **options):
-        trainer = make_trainer(*args, **options)
-        trainer._graph = training._GraphedUpdate(trainer)
-        return trainer
-
-    return make
-
-
-@pytest.fixture
-def make_cuda_trainer(cues, make_model, signs):
-    data = cues(60)
-
-    def make(initialisation=0):
-        model = make_model(data.observation_space, data.action_space, initialisation, units=64)
-        options = TrainingOptions(steps=40, batch_size=16)
-        tokens, draw = Tokens.of(data, signs), np.linspace(1, 3, 48)
-        trainer = Trainer(model, tokens, np.arange(48), draw, options, 5, torch.device("cuda"))
-        assert trainer._graph is not None, "the path that is tested"
-        return trainer
-
-    return make
-
-
 @pytest.mark.parametrize("stop", [1, 5, 9])
-@pytest.mark.parametrize("kind", ["make_trainer", "make_graphed", pytest.param("make_cuda_trainer", marks=needs_cuda)])
-def test_training_goes_on_from_its_state_as_if_never_stopped(request, kind, stop):
-    make = request.getfixturevalue(kind)
-    whole, part, fresh, used = (make(initialisation=n) for n in (0, 0, 1, 2))
+@pytest.mark.parametrize("path", ["plain", "graphed", pytest.param("cuda", marks=needs_cuda)])
+def test_training_goes_on_from_its_state_as_if_never_stopped(make_trainer, path, stop):
+    whole, part, fresh, used = (make_trainer(initialisation=n, path=path) for n in (0, 0, 1, 2))
     whole.train(10)
     part.train(stop)
     used.train(3)  # its update is recorded already
@@ -75,29 +52,21 @@ def test_training_goes_on_from_its_state_as_if_never_stopped(request, kind, stop
         assert same(resumed.state(), whole.state())
 
 
-def test_graphed_updates_draw_by_their_number(make_graphed, monkeypatch):
+def test_graphed_updates_draw_by_their_number_and_each_number_has_a_seed(make_trainer, monkeypatch):
     real, drawn = Trainer.loss, []
 
     def loss(self, batch, generator):
-        drawn.append((generator.initial_seed(), torch.equal(generator.get_state(), _fresh_state(generator))))
+        fresh = torch.Generator(generator.device).manual_seed(generator.initial_seed())
+        drawn.append((generator.initial_seed(), torch.equal(generator.get_state(), fresh.get_state())))
         return real(self, batch, generator)
 
     monkeypatch.setattr(Trainer, "loss", loss)
-    trainer = make_graphed(seed=3)
+    trainer = make_trainer(seed=3, path="graphed")
     trainer.restore(trainer.state(), step=6)
     trainer.train(4)
     assert drawn[-4:] == [(update_seed(3, step), True) for step in range(6, 10)], "from the beginning of its own stream"
-
-
-def _fresh_state(generator):
-    return torch.Generator(generator.device).manual_seed(generator.initial_seed()).get_state()
-
-
-def test_no_two_updates_have_the_same_seed():
-    seeds = {update_seed(seed, step) for seed in (0, 1, 2, 7919, 2**31) for step in range(2_000)}
-    assert len(seeds) == 10_000
-    assert min(seeds) >= 0
-    assert max(update_seed(2**64 - 1, step) for step in range(10)) < 2**63
+    seeds = {update_seed(seed, step) for seed in (0, 1, 2, 7919, 2**31, 2**64 - 1) for step in range(2_000)}
+    assert len(seeds) == 12_000 and min(seeds) >= 0 and max(seeds) < 2**63
 
 
 def test_schedules_of_the_learning_rate_of_the_penalty_and_of_hidden_steps(make_trainer):
@@ -123,34 +92,22 @@ def test_schedules_of_the_learning_rate_of_the_penalty_and_of_hidden_steps(make_
     warm = make_trainer(steps=40, warmup=4, learning_rate=1.0)
     warm.train(2)
     assert {group["lr"] for group in warm.optimiser.param_groups} == {0.5}, "the rate of the second update"
+    decay = [({p.ndim for p in g["params"]}, g["weight_decay"] > 0) for g in warm.optimiser.param_groups]
+    assert decay == [({2}, True), ({1}, False)], "weights decay in matrices alone"
 
 
-def test_episodes_are_drawn_in_proportion(make_trainer):
-    draw = np.random.default_rng(0).random(24) ** 3
-    trainer = make_trainer(batch_size=8, draw=draw)
-    updates = 320
-    times = np.bincount(np.concatenate([trainer._episodes_of(step) for step in range(updates)]), minlength=24)
+def test_episodes_are_drawn_in_proportion_by_seed_and_number(make_trainer):
+    draw, updates = np.random.default_rng(0).random(24) ** 3, 320
+    trainer, fresh, other = (make_trainer(seed, draw=draw) for seed in (3, 3, 4))
+    drawn = np.stack([trainer._episodes_of(step) for step in range(updates)])
+    times = np.bincount(drawn.ravel(), minlength=24)
     expected = updates * 8 * draw / draw.sum()
     assert times.sum() == updates * 8
     assert np.abs(times - expected).max() <= updates / 32, "as evenly as chance allows, window by window"
-
-
-def test_the_episodes_of_an_update_are_those_of_seed_and_number(make_trainer):
-    draw = np.random.default_rng(0).random(24)
-    trainer, other = make_trainer(3, draw=draw), make_trainer(4, draw=draw)
-    in_order = [trainer._episodes_of(step).tolist() for step in range(100)]
-    fresh = make_trainer(3, draw=draw)
-    order = np.random.default_rng(0).permutation(100)
-    assert [fresh._episodes_of(step).tolist() for step in order] == [in_order[step] for step in order]
-    assert in_order != [other._episodes_of(step).tolist() for step in range(100)]
-    assert in_order[:32] != in_order[32:64], "windows differ"
-
-
-def test_weights_decay_only_in_matrices(make_trainer):
-    decayed, plain = (group for group in make_trainer(weight_decay=0.1).optimiser.param_groups)
-    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
-    assert {p.ndim for p in decayed["params"]} == {2}
-    assert {p.ndim for p in plain["params"]} == {1}
+    order = np.random.default_rng(0).permutation(updates)
+    np.testing.assert_array_equal([fresh._episodes_of(step) for step in order], drawn[order])
+    assert (drawn != [other._episodes_of(step) for step in range(updates)]).any()
+    assert (drawn[:32] != drawn[32:64]).any(), "windows differ"
 
 
 NO_DROPOUT = {"dropout_dense": 0.0, "dropout_block": 0.0, "dropout_steps": 0.0}
@@ -227,9 +184,9 @@ def test_swapped_pasts_are_those_of_other_episodes(cues, make_model, signs, monk
 
 
 @needs_cuda
-def test_random_numbers_are_those_of_the_update(make_cuda_trainer):
+def test_random_numbers_are_those_of_the_update(make_trainer):
     """A replay repeats neither those of the recording nor those of the replay before it."""
-    trainer, episodes = make_cuda_trainer(), np.arange(16)
+    trainer, episodes = make_trainer(path="cuda"), np.arange(8)
     trainer.model.train()
     start = trainer.state()
 
