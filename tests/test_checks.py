@@ -73,17 +73,6 @@ def test_info_shows_a_mark_in_place_of_what_steers_a_terminal(stored, options, e
         assert ("�]0;evil�" if encoding == "utf-8" else "?]0;evil?") in text
 
 
-def test_text_that_cannot_be_encoded_is_refused_in_a_line(stored):
-    change = {"meta": {"env_id": "\ud800"}}
-    header = json.loads((stored / "header.json").read_text())
-    (stored / "header.json").write_text(json.dumps(header | change))
-    shown = subprocess.run([sys.executable, "-c", MAIN, "info", stored], capture_output=True)
-    assert shown.returncode == 1
-    assert len(assert_tame(shown.stderr).splitlines()) == 1 and b"surrogates not allowed" in shown.stderr
-    with pytest.raises(ValueError, match="surrogates not allowed"):
-        srl.Trajectories.load(stored)
-
-
 def test_errors_and_words_of_the_command_line_are_shown_so_too(tmp_path):
     (tmp_path / os.fsdecode(b"\x1b[31m\xff")).mkdir()
     for words in (["info", b"\x1b[31m\xff"], ["fit", b"\x1b[31m\xff", "--out", "x"], [b"\x1b[31m\xff"]):

@@ -4,7 +4,6 @@ import contextlib
 import json
 import pickle
 import tracemalloc
-import zlib
 
 import numpy as np
 import pytest
@@ -78,14 +77,6 @@ def test_arrays_come_back_as_they_were_and_the_safetensors_library_reads_them(tm
         FORMAT.read_arrays(path)
 
 
-@given(any_arrays, st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_checksums_in_pieces_are_checksums(array, piece, before):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "_CHUNK", piece)
-        assert crc32_of(array, before) == zlib.crc32(array.tobytes(), before)
-        assert crc32_of(array.T, before) == zlib.crc32(array.T.tobytes(), before)
-
-
 def test_other_formats_and_versions_are_named(tmp_path):
     one, two = FileFormat("one"), FileFormat("two", remedy="do it again")
     newer = f"it has format version 3, this library reads 1: open it with secret-rl {srl.__version__}"
@@ -110,8 +101,7 @@ def test_interrupts_and_errors_of_the_system_pass(tmp_path):
             raise error
         assert raised.value is error
     for error in (MemoryError(), RecursionError("deep"), KeyError("x"), ValueError("bad"), AssertionError()):
-        message = "cannot be read as 'a test'.*; write it again"
-        with pytest.raises(FileFormatError, match=message) as raised, FORMAT.reading(tmp_path):
+        with pytest.raises(FileFormatError, match="'a test'.*; write it again") as raised, FORMAT.reading(tmp_path):
             raise error
         assert raised.value.__cause__ is error
 
@@ -174,9 +164,7 @@ def test_any_bytes_and_any_json_are_refused_by_the_one_class(tmp_path, content):
     "entry",
     [
         {"dtype": "F64", "shape": [10**9], "data_offsets": [0, 8 * 10**9]},
-        {"dtype": "F64", "shape": [10**9], "data_offsets": [0, 8]},
         {"dtype": "F64", "shape": [2**31 - 1] * 4, "data_offsets": [0, 8]},
-        {"dtype": "F64", "shape": [1, 10**8], "data_offsets": [-8 * 10**8, 8]},
         {"dtype": "BOOL", "shape": [0, 10**9], "data_offsets": [0, 10**9]},
     ],
 )
@@ -195,54 +183,35 @@ def test_sizes_beyond_the_file_take_no_memory(tmp_path, entry):
         tracemalloc.stop()
 
 
-# What cannot be written
-
 circle: list = []
 circle.append(circle)
 
 
 @pytest.mark.parametrize(
-    "bad",
-    [float("nan"), float("inf"), object(), b"x", np.zeros(2), np.int64(1), "\ud800", 10**5000, circle, {(1, 2): 3}],
+    ("about", "array", "error", "message"),
+    [
+        *((bad, 0, ValueError, "cannot write a test: .*; meta and options must be JSON values") for bad in (
+            float("nan"), object(), b"x", np.zeros(2), np.int64(1), "\ud800", 10**5000, circle, {(1, 2): 3}
+        )),
+        (0, np.array([1.0, np.nan]), ValueError, "bad holds NaN or infinite numbers: .*a.safetensors is not written"),
+        (0, np.array([np.inf], np.float16), ValueError, "bad holds NaN or infinite numbers"),
+        (0, np.array([object()]), TypeError, "bad of dtype object cannot be in .*: expected numbers or bools"),
+        (0, np.array(["text"]), TypeError, "bad of dtype <U4"),
+        (0, np.array([1j]), TypeError, "bad of dtype complex128"),
+    ],
     ids=lambda bad: type(bad).__name__,
-)
-def test_what_cannot_be_written_leaves_the_old_file(tmp_path, bad):
+)  # fmt: skip
+def test_what_cannot_be_written_leaves_the_old_file(tmp_path, about, array, error, message):
     document = FORMAT.write_json(tmp_path / "a.json", {"old": 1})
     arrays = FORMAT.write_arrays(tmp_path / "a.safetensors", {"old": 1}, {"x": np.ones(2)})
     before = document.read_bytes(), arrays.read_bytes()
-    with pytest.raises(ValueError, match="cannot write a test: .*; meta and options must be JSON values"):
-        FORMAT.write_json(document, {"x": [{"y": bad}]})
-    with pytest.raises(ValueError, match="cannot write a test: "):
-        FORMAT.write_arrays(arrays, {"x": bad}, {"x": np.zeros(2)})
+    with pytest.raises(error, match=message):
+        FORMAT.write_arrays(arrays, {"x": about}, {"a good one": np.zeros(3), "bad": array})
+    if error is ValueError and isinstance(array, int):
+        with pytest.raises(error, match=message):
+            FORMAT.write_json(document, {"x": [{"y": about}]})
     assert (document.read_bytes(), arrays.read_bytes()) == before
     assert sorted(tmp_path.iterdir()) == [document, arrays]
-
-
-@pytest.mark.parametrize(
-    ("bad", "error", "message"),
-    [
-        (np.array([1.0, np.nan]), ValueError, "bad holds NaN or infinite numbers: .*a.safetensors is not written"),
-        (np.array([np.inf], np.float16), ValueError, "bad holds NaN or infinite numbers"),
-        (np.array([object()]), TypeError, "bad of dtype object cannot be in .*: expected numbers or bools"),
-        (np.array(["text"]), TypeError, "bad of dtype <U4"),
-        (np.array([1j]), TypeError, "bad of dtype complex128"),
-        ([[1], [1, 2]], ValueError, "inhomogeneous"),
-    ],
-)
-def test_arrays_that_cannot_be_written_leave_the_old_file(tmp_path, bad, error, message):
-    path = FORMAT.write_arrays(tmp_path / "a.safetensors", {}, {"bad": np.ones(2)})
-    before = path.read_bytes()
-    with pytest.raises(error, match=message):
-        FORMAT.write_arrays(path, {}, {"a good one": np.zeros(3), "bad": bad})
-    with pytest.raises(TypeError, match="__metadata__"):
-        FORMAT.write_arrays(path, {}, {"__metadata__": np.zeros(3)})
-    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("keys", [(2, 10), (9.5, 10.5), (True, None), (1, "1")])
-def test_names_that_are_no_text_become_text(tmp_path, keys):
-    path = FORMAT.write_json(tmp_path / "a", {"x": dict.fromkeys(keys, 0)})
-    assert all(isinstance(key, str) for key in FORMAT.read_json(path)["x"])
 
 
 @given(hnp.arrays(st.sampled_from(DTYPES), hnp.array_shapes(max_dims=3, min_side=0)), st.integers(0, 5))
@@ -298,15 +267,14 @@ def test_npy_files_of_another_size_or_beginning_or_folder_are_refused(tmp_path):
 
 def test_what_differs_is_named_and_short(tmp_path):
     check_same(tmp_path, "a fit", {"a": 1, "gone": None}, {"a": 1})
-    with pytest.raises(ResumeError) as refused:
-        check_same(tmp_path, "a fit", {"seed": 1, "same": [1], "gone": "x"}, {"seed": 2, "same": [1], "new": None})
-    assert str(refused.value) == (
-        f"{tmp_path} holds a fit with another gone, seed (gone was 'x', now None; seed was 1, now 2): "
-        "repeat that call to go on with it, choose another path, or delete it"
-    )
-    with pytest.raises(ResumeError) as refused:
-        check_same(tmp_path, "a fit", {"a": "\x1b[31m" + "x" * 10_000}, {"a": 1})
-    assert "\x1b" not in str(refused.value) and len(str(refused.value)) < 600 + len(str(tmp_path))
+    for was, now, message in (
+        ({"seed": 1, "same": [1], "gone": "x"}, {"seed": 2, "same": [1], "new": None},
+         r"a fit with another gone, seed \(gone was 'x', now None; seed was 1, now 2\): repeat that call"),
+        ({"a": "\x1b[31m" + "x" * 10_000}, {"a": 1}, "choose another path, or delete it"),
+    ):  # fmt: skip
+        with pytest.raises(ResumeError, match=message) as refused:
+            check_same(tmp_path, "a fit", was, now)
+        assert "\x1b" not in str(refused.value) and len(str(refused.value)) < 600 + len(str(tmp_path))
 
 
 @given(st.recursive(values | st.floats() | st.binary() | st.tuples(st.integers()), st.lists, max_leaves=5))

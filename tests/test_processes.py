@@ -71,26 +71,6 @@ def test_a_worker_that_dies_leaves_no_other_behind():
     assert_ends(process, workers, "worker processes died")
 
 
-def test_an_interrupt_between_two_blocks_ends_the_workers_too():
-    """It comes while a block is being written, when no one waits for the pool."""
-    code = COLLECT.replace("HANG", "time.sleep(0.01)").replace("SIZE", "1").split("if __name__")[0]
-    code += """
-def stop_and_interrupt(*_):
-    for worker in multiprocessing.active_children():
-        print(f"{worker.pid}\\n", end="", flush=True)
-        os.kill(worker.pid, 19)
-    raise KeyboardInterrupt
-
-if __name__ == "__main__":
-    import multiprocessing
-    srl.collect(Hanging, 100_000, workers=2, progress=stop_and_interrupt)
-"""
-    seen = assert_ends(begun(code), [], "KeyboardInterrupt")
-    workers = {int(number) for number in seen.split()}
-    assert len(workers) == 2
-    assert_gone(list(workers))
-
-
 def test_an_error_in_the_block_ends_the_workers_at_once():
     seen = []
 

@@ -1,7 +1,6 @@
 """What each view hides: in spaces, rows, environments and stored trajectories, which all mean the same."""
 
-import pickle
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import gymnasium as gym
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import secret_rl as srl
-from secret_rl.trajectories.nested import arrays_of, map_arrays
+from secret_rl.trajectories.nested import map_arrays
 from secret_rl.views import (
     CenteredView,
     CropView,
@@ -114,25 +113,6 @@ def test_wrapping_then_collecting_is_collecting_then_transforming(space, views):
     assert {name: value for name, value in seen.meta.items() if name != "views"} == plain.meta
 
 
-def test_views_follow_one_another_and_meta_holds_them_in_order():
-    whole, data, crops = (srl.collect(ID, 5, env_options={"window": window}) for window in (None, 7, 3))
-    assert apply_view(whole, CenteredView(7), CropView(3)).equals(crops)
-    views = [CropView(5), MaskView(((2, 3), (2, 3)), value=1)]
-    assert apply_view(data, *views).meta["views"] == [str(view) for view in views]
-    assert apply_view(data) is data
-
-
-@pytest.mark.parametrize(("space", "views"), CASES)
-def test_mapped_trajectories_are_transformed_and_stay_as_they_were(tmp_path, space, views):
-    plain = srl.collect(Room(space), 12, blind, seed=5)
-    mapped = srl.Trajectories.load(plain.save(tmp_path / "plain"))
-    assert not any(array.flags.writeable for array in arrays_of(mapped.observations))
-    seen = apply_view(mapped, *views)
-    assert seen.equals(apply_view(plain, *views))
-    assert srl.Trajectories.load(seen.save(tmp_path / "seen")).meta == seen.meta
-    assert srl.Trajectories.load(tmp_path / "plain", verify=True).equals(plain)
-
-
 def test_trajectories_without_final_observations_or_episodes():
     data = srl.Trajectories.from_episodes(
         [{"observations": np.ones((2, 5, 5), np.uint8), "actions": [0, 1], "rewards": [0, 1]}]
@@ -149,19 +129,6 @@ def test_gymnasium_checker_is_content():
     check_env(ViewObservation(gym.make(ID, window=7), CropView(3)))
     for _, views in CASES[len(IMAGE_VIEWS) :]:
         check_env(look(Room(), views), skip_render_check=True)
-
-
-@pytest.mark.parametrize("views", [*IMAGE_VIEWS, (CenteredView(3),)])
-def test_a_wrapped_env_is_made_again_from_its_spec(views):
-    bits = [replace(view, value=1) if isinstance(view, MaskView) else view for view in views]  # Triggers shows 0 and 1
-    window = None if isinstance(views[0], CenteredView) else 7
-    env = look(gym.make(ID, window=window), bits)
-    for spec in (env.spec, pickle.loads(pickle.dumps(env.spec))):
-        again = gym.make(spec)
-        assert again.view == env.view and again.observation_space == env.observation_space
-        if window is not None:
-            np.testing.assert_array_equal(again.reset(seed=2)[0], env.reset(seed=2)[0])
-            np.testing.assert_array_equal(again.step(1)[0], env.step(1)[0])
 
 
 def test_spaces_that_trajectories_do_not_know_can_be_dropped_on_the_way():

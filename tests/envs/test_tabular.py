@@ -46,23 +46,6 @@ def test_walking_the_model_is_stepping_the_env(options, seed):
         assert model.states[here] == info["state"]
 
 
-@given(triggers_options(fixed=True))
-def test_states_are_distinct_reachable_and_stay_where_the_episode_is_over(options):
-    model = TriggersEnv(**vars(options)).tabular()
-    assert len(np.unique(model.states)) == len(model.states)
-    assert model.observations.shape[0] == len(model.states) == len(model.next_states)
-    reached, seen = {model.start}, [model.start]
-    for state in seen:
-        new = set(model.next_states[state].tolist()) - reached
-        reached |= new
-        seen += new
-    assert reached == set(range(len(model.states)))
-    prizes_left = model.states // options.size**2 >> options.triggers
-    ended = np.flatnonzero(prizes_left == 0)
-    assert len(ended) > 0 and model.terminated[ended].all()
-    assert (model.next_states[ended] == ended[:, None]).all() and not model.rewards[ended].any()
-
-
 def test_a_table_needs_one_maze_and_must_fit_in_memory():
     with pytest.raises(ValueError, match="set layout_seed"):
         TriggersEnv().tabular()

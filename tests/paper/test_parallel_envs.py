@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from paper.parallel_envs import ParallelVectorEnv
+from tests.shaping.playing import assert_same
 
 import secret_rl as srl
 
@@ -45,19 +46,6 @@ class Counting(gym.Env):
         return {"place": place, "time": self.time, "pair": (bits, np.array([self.time % 4, self.last % 5]))}
 
 
-def same(one, other):
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        return all(same(one[name], other[name]) for name in one)
-    if isinstance(one, tuple):
-        return all(map(same, one, other))
-    if getattr(one, "dtype", np.dtype(int)).kind == "O":
-        return all(same(a, b) for a, b in zip(one, other, strict=True))
-    np.testing.assert_array_equal(one, other)
-    return getattr(one, "dtype", None) == getattr(other, "dtype", None)
-
-
 @pytest.mark.parametrize(("make", "infos"), [(maze, None), (Counting, ("seldom",))])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_same_as_one_after_another(make, infos, workers):
@@ -65,13 +53,13 @@ def test_the_same_as_one_after_another(make, infos, workers):
     parallel = ParallelVectorEnv(make, 5, workers, infos=infos)
     assert parallel.observation_space == plain.observation_space and parallel.action_space == plain.action_space
     started = [envs.reset(seed=7) for envs in (plain, parallel)]
-    assert same(started[0][0], started[1][0])
+    assert_same(started[0][0], started[1][0])
     rng = np.random.default_rng(0)
     ends = 0
     for _ in range(40):
         actions = rng.integers(0, 4, 5)
         (*wanted, wanted_infos), (*found, found_infos) = (envs.step(actions) for envs in (plain, parallel))
-        assert same(tuple(wanted), tuple(found))
+        assert_same(wanted, found)
         ends += int((found[2] | found[3]).sum())
         if infos is not None:
             ended = ("final_info", "_final_info", "final_obs", "_final_obs")
@@ -79,7 +67,7 @@ def test_the_same_as_one_after_another(make, infos, workers):
             if "final_info" in wanted_infos:
                 finals = wanted_infos["final_info"]
                 wanted_infos["final_info"] = {k: v for k, v in finals.items() if k.strip("_") in infos}
-        assert same(wanted_infos, found_infos)
+        assert_same(wanted_infos, found_infos)
     assert ends > 5
     plain.close()
     parallel.close()

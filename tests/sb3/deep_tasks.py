@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from tests.shaping.playing import assert_same as assert_same_nest
 
 from secret_rl.sb3.checkpoint import model_state
 
@@ -90,21 +91,6 @@ def agent_in(algorithm, env, policy="MlpPolicy", **options):
     if issubclass(algorithm, OffPolicyAlgorithm):
         options = {"buffer_size": 500, **options}
     return algorithm(policy, env, **{"seed": 0, **deepcopy(SMALL), **options})  # policies write into their options
-
-
-def assert_same_nest(mine, theirs, path=""):
-    """Nests of dicts, sequences, arrays and numbers are equal to the bit, types included."""
-    if isinstance(mine, dict):
-        assert mine.keys() == theirs.keys(), path
-        for key in mine:
-            assert_same_nest(mine[key], theirs[key], f"{path}/{key}")
-    elif isinstance(mine, list | tuple):
-        assert len(mine) == len(theirs), path
-        for i, (one, other) in enumerate(zip(mine, theirs, strict=True)):
-            assert_same_nest(one, other, f"{path}/{i}")
-    else:
-        assert type(mine) is type(theirs) and np.asarray(mine).dtype == np.asarray(theirs).dtype, path
-        np.testing.assert_array_equal(mine, theirs, err_msg=path)
 
 
 def assert_same(mine, theirs):

@@ -1,9 +1,6 @@
 """Training that is interrupted, at any moment, ends where it would have ended; files that are damaged are refused."""
 
-import multiprocessing
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -100,22 +97,6 @@ def test_episodes_cut_by_a_part_bootstrap():
         end_running_episodes(model)
     assert model.replay_buffer.dones[:3, 0].tolist() == [1, 1, 1]
     assert model.replay_buffer.timeouts[:3, 0].tolist() == [1, 0, 1]
-
-
-def killed(folder, step):
-    run("DQN", folder, AtSteps(lambda _: os.kill(os.getpid(), signal.SIGKILL), step))
-
-
-def test_a_killed_process_leaves_a_folder_to_resume_from(tmp_path):
-    """In the second part and in the last; ``make attack`` kills it anywhere."""
-    for step in (90, 170):
-        child = multiprocessing.get_context("spawn").Process(target=killed, args=(tmp_path / "killed", step))
-        child.start()
-        child.join()
-        assert child.exitcode == -signal.SIGKILL
-    assert_same(run("DQN", tmp_path / "killed"), run("DQN", tmp_path / "whole"))
-    [left], [whole] = ((tmp_path / name).iterdir() for name in ("killed", "whole"))
-    assert left.stat().st_size == whole.stat().st_size < 20_000, "a finished training keeps no replay buffer"
 
 
 @pytest.fixture(scope="module")

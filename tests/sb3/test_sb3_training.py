@@ -105,30 +105,6 @@ def test_returns_are_unshaped_however_the_environments_are_shaped(way):
     assert not np.allclose(curve.training_shaped_returns, curve.training_returns)
 
 
-class Dice(gym.Env):
-    """Shows a die before each action, drawn as a random action is."""
-
-    observation_space = gym.spaces.Box(0, 3, (1,), np.float32)
-    action_space = gym.spaces.Discrete(4)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self._die(), {}
-
-    def step(self, action):
-        return self._die(), 0.0, False, False, {}
-
-    def _die(self):
-        return np.array([self.np_random.integers(4)], np.float32)
-
-
-def test_exploration_does_not_follow_the_noise_of_the_environment():
-    options = {"learning_starts": 10_000, "buffer_size": 1_200, **SMALL}  # random actions only
-    buffer = train(sb3.DQN, Dice, 1_200, n_envs=1, evaluate_every=0, seed=3, **options).model.replay_buffer
-    share = (buffer.actions[:, 0, 0] == buffer.observations[:, 0, 0]).mean()
-    assert abs(share - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 1_200)
-
-
 def test_evaluations_change_nothing_and_seeds_decide():
     options = {"env_options": MAZE, "n_envs": 2, "evaluation_episodes": 2, **QUICK_DQN}
     often = train(sb3.DQN, TRIGGERS, 300, evaluate_every=10, evaluation_epsilon=0.5, seed=1, **options)

@@ -156,14 +156,6 @@ def visited(env, seed, steps, counts):
             env.reset()
 
 
-def test_the_nth_visit_of_a_state_pays_one_by_the_root_of_n():
-    env, counts = CreditBonus(EveryEnding(), VisitCounts(), scale=0.1, fade_steps=400), Counter()
-    for step, (new, reward, info) in enumerate(visited(env, 0, 500, counts)):
-        assert info["shaping_reward"] == pytest.approx(0.1 * new * max(0, 1 - step / 400), abs=1e-12)
-        assert reward == info["env_reward"] + info["shaping_reward"]
-    assert max(counts.values()) > 10
-
-
 class Numbered(EveryEnding):
     """Its states are its own."""
 

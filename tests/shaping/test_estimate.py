@@ -168,19 +168,6 @@ def test_five_steps_worked_by_hand(how, expected):
     assert potential.reward_bound == 3.0, "the positive rewards of the episode"
 
 
-@pytest.mark.parametrize("at", [0, 1, 2, 3, 4])
-def test_a_reward_is_pending_until_it_is_paid_wherever_it_was_predicted(at):
-    """A tolerance lets a reward at step 3 be predicted earlier or later; what was earned stays until then."""
-    data = five_steps([0, 0, 0, 4, 0], range(6))
-    credit = attributions([5], (0, 3, 4.0, [1.0] + [0.0] * at))
-
-    def values(kind, discount=1):
-        return list(estimate_potential(data, credit, kind, delay_discount=discount).values.values())
-
-    assert values("pending") == [0, 4, 4, 4, 0, 0] and values("pending", 0.5) == [0, 1, 2, 4, 0, 0]
-    assert values("cumulative") == [0, 4, 4, 4, 4, 4] and values("paper") == [0, 4, 0, 0, 0, 0]
-
-
 @settings(max_examples=100)
 @given(cases(), st.sampled_from(["pending", "cumulative", "mixed", "value"]))
 def test_potentials_of_positive_rewards_lie_between_nothing_and_what_an_episode_pays(case, kind):
@@ -248,22 +235,6 @@ def test_no_coverage_warns_and_gives_nothing():
             potential = estimate_potential(FIVE_STEPS, attributions([5]), kind)
         assert Path(caught[0].filename) == Path(__file__), "it points at the line that asks"
         assert set(potential.values) == {10, 11, 12} and potential.bound == 0
-
-
-def test_rewards_that_nobody_earned_are_mixed_in_with_their_value():
-    """All attributed: pending. None: value. Some: each reward in its own way, and they add up."""
-
-    def table(credit, kind, rewards=(0, 0, 2, -1, 1)):
-        return dict(estimate_potential(five_steps(rewards), credit, kind).values)
-
-    assert table(FIVE_STEPS_CREDIT, "mixed") == table(FIVE_STEPS_CREDIT, "pending")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert table(attributions([5]), "mixed") == table(None, "value")
-    for row, others in ((ROWS[0], (0, 0, 0, 0, 1)), (ROWS[2], (0, 0, 2, 0, 0))):
-        attributed = attributions([5], row)
-        pending, value = table(attributed, "pending"), table(None, "value", others)
-        assert table(attributed, "mixed") == pytest.approx({state: pending[state] + value[state] for state in pending})
 
 
 PLUGIN = """

@@ -5,7 +5,7 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.shaping.mdps import Mdp, MdpEnv, is_clear, optimal_actions, random_mdp
+from tests.shaping.mdps import MdpEnv, is_clear, random_mdp
 from tests.shaping.playing import changed_states
 
 from secret_rl.shaping import PotentialShaping, TablePotential
@@ -48,19 +48,6 @@ def test_optimal_actions_are_the_same_set_with_a_potential_of_the_history(seed, 
     credit = {pair: 0.25 * int(rng.integers(0, 3)) for pair in np.ndindex(states, 2)}
     env = PotentialShaping(MdpEnv(mdp), RunningSum(credit, cap=1.0), discount)
     assert changed_states(mdp, env, discount, lambda: env._shaper._carry[0][0]) == 0
-
-
-def test_keeping_the_terminal_potential_changes_what_is_optimal():
-    two_ends = Mdp(
-        successors=np.array([[[1], [2]], [[1], [1]], [[2], [2]]]),
-        probabilities=np.ones((3, 2, 1)),
-        rewards=np.array([[[1.0], [0.9]], [[0.0], [0.0]], [[0.0], [0.0]]]),
-        terminal=np.array([False, True, True]),
-    )
-    potential = TablePotential({0: 0.0, 1: 0.0, 2: 0.5})
-    assert optimal_actions(two_ends, 0.9)[0].tolist() == [True, False]
-    assert changed_states(two_ends, PotentialShaping(MdpEnv(two_ends), potential, 0.9), 0.9) == 0
-    assert changed_states(two_ends, KeepsTerminal(MdpEnv(two_ends), potential, 0.9), 0.9) == 1
 
 
 @pytest.mark.parametrize(("wrapper", "discount"), [(KeepsTerminal, 0.7), (PotentialShaping, 0.5)])

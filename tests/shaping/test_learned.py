@@ -27,7 +27,6 @@ from secret_rl.shaping import (
     TablePotential,
     estimate_potential,
     learn_potential,
-    learned,
 )
 from secret_rl.testing.shaping import EveryEnding, OneEnvironment
 from secret_rl.testing.strategies import trajectories
@@ -146,21 +145,6 @@ def test_alone_in_company_and_from_a_file_the_answers_are_the_same(tmp_path, dat
         assert getattr(read, name) == getattr(potential, name)
     read.check_spaces(space, found.action_space)
     assert [path.name for path in tmp_path.iterdir()] == ["p.safetensors"]
-
-
-def test_an_observation_that_comes_again_costs_a_lookup(monkeypatch):
-    potential, asked = maze_potential(), []
-    potential._known._answers.clear()
-    answers = potential.network.answers
-    monkeypatch.setattr(potential.network, "answers", lambda rows: asked.append(len(rows)) or answers(rows))
-    rows = maze_data().observations[:200]
-    first = potential.lookup(rows)
-    np.testing.assert_array_equal([potential.lookup(row[None])[0] for row in rows], first)
-    assert asked == [len(np.unique(rows, axis=0))]
-    monkeypatch.setattr(learned, "_REMEMBERED", 0)
-    potential._known._answers.clear()
-    np.testing.assert_array_equal([potential.lookup(row[None])[0] for row in rows], first)
-    assert len(asked) == 201 and not potential._known._answers
 
 
 def test_compiled_and_stepped_learners_are_shaped_alike():

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.quick import quick_fits
@@ -20,7 +20,6 @@ from secret_rl.credit import NotFittedError, Secret
 from secret_rl.envs.tabular import tabular_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.shaping import (
-    Batch,
     CoverageWarning,
     NotCreditWarning,
     OnlineCredit,
@@ -32,7 +31,7 @@ from secret_rl.shaping.table import canonical
 from secret_rl.testing.shaping import EveryEnding, OneEnvironment
 from secret_rl.testing.strategies import triggers_options
 from secret_rl.trajectories.nested import map_arrays
-from secret_rl.views import CenteredView, CropView, DropView
+from secret_rl.views import CenteredView, DropView
 
 
 def plain(nest):
@@ -149,18 +148,6 @@ def begun(potential, observation=0):
     return phi
 
 
-def test_a_pair_earns_once_an_episode():
-    phi = begun(OnlineCredit(Says(0.5), scale=0.5))
-    assert [phi.step(0, 0, 0.0, {}) for _ in range(3)] == [0.25] * 3
-    assert phi.start(0, {}) == 0
-    assert [phi.step(0, 0, 0.0, {}) for _ in range(3)] == [0.25] * 3, "and again in the next episode"
-    assert phi.step(1, 0, 0.0, {}) == 0.5, "another action is another pair"
-    assert [phi.step(0, seen, 0.0, {}) for seen in (7, 0, 7)] == [0.5, 0.75, 0.75], "so is another observation"
-    phi = begun(OnlineCredit(Says(0.5), scale=0.5, reset_on_reward=True))
-    paid = [phi.step(0, 0, reward, {}) for reward in (0.0, 0.0, 1.0, 0.0, 0.0)]
-    assert paid == [0.25, 0.25, 0, 0.25, 0.25], "once between two rewards"
-
-
 def test_what_never_repeats_is_paid_each_time_unless_a_view_drops_it():
     """A clock makes every pair a new one; without it, they repeat."""
     for view, answers in ((None, [0.25, 0.5, 0.75]), (DropView(("clock",), squeeze=True), [0.25] * 3)):
@@ -182,38 +169,6 @@ shaping = {
 @given(options=st.fixed_dictionaries(OPTIONS), **shaping)
 def test_side_by_side_is_one_by_one(world, mode, options, **terms):
     compare_wrappers(WORLDS[world], lambda: OnlineCredit(HashedCredit(), **options), mode, **terms)
-
-
-def asking(potential, n):
-    """(starts, steps, actions, rewards) to Phi, of environments that always observe 0."""
-    carry, rows = potential.init(n), np.zeros(n, int)
-
-    def ask(starts=(), steps=(), actions=rows, rewards=rows):
-        nonlocal carry
-        masks = (np.isin(np.arange(n), which) for which in (starts, steps))
-        carry, phi = potential.step(carry, Batch(*masks, rows, np.asarray(actions), np.asarray(rewards)))
-        return phi.tolist()
-
-    return ask
-
-
-def test_only_the_environments_that_are_asked_about_count():
-    """Rows outside of the masks hold leftovers; one batch may hold starts and steps."""
-    ask = asking(OnlineCredit(Says(0.5), scale=0.5, reset_on_reward=True, repeat=True), 3)
-    assert ask([0, 1, 2]) == [0, 0, 0]
-    assert ask(steps=[0, 1, 2]) == [0.25] * 3
-    assert ask(steps=[0], rewards=[0, 1, 0]) == [0.5, 0.25, 0.25]
-    assert ask([1], [0, 2]) == [0.75, 0, 0.5]
-    assert ask(steps=[0, 1, 2], rewards=[0, 0, 1]) == [0.95, 0.25, 0.0]
-    ask = asking(OnlineCredit(Says(0.5), scale=0.5), 3)  # each remembers its own pairs
-    ask([0, 1, 2])
-    assert ask(steps=[1])[1] == 0.25
-    assert ask(steps=[0, 1, 2]) == [0.25] * 3
-    ask([1])
-    assert ask(steps=[0, 1, 2]) == [0.25] * 3
-    assert ask(steps=[0, 1, 2], actions=[0, 0, 1]) == [0.25, 0.25, 0.5]
-    with pytest.raises(RuntimeError, match="a step came before any episode started"):
-        asking(OnlineCredit(Says(0.5)), 2)(steps=[0])
 
 
 @settings(max_examples=15)
@@ -248,6 +203,11 @@ def test_other_spaces_are_refused_when_an_environment_is_wrapped(secret):
         VectorPotentialShaping(TriggersVectorEnv(2, window=5), potential, 0.99)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         PotentialShaping(TriggersEnv(), OnlineCredit(Secret(device="cpu")), 0.99)
+
+
+def test_a_step_needs_an_episode():
+    with pytest.raises(RuntimeError, match="a step came before any episode started"):
+        OneEnvironment(OnlineCredit(Says(0.5))).step(0, 0, 0.0, {})
 
 
 def test_new_pairs_are_scored_once_and_together(monkeypatch):
@@ -352,40 +312,6 @@ class CropCredit:
 
 def online(view=CenteredView(3), **options):  # noqa: B008  frozen
     return OnlineCredit(CropCredit(), observation=view, threshold=0, scale=0.05, **options)
-
-
-def play_many(env, steps, mode):
-    """Rewards of random play, and how many episodes ended."""
-    env.reset(seed=5)
-    rewards, ended = [], 0
-    for step in range(steps):
-        _, reward, terminated, truncated, _ = env.step(np.random.default_rng(step).integers(0, 4, env.num_envs))
-        rewards.append(reward)
-        over = terminated | truncated
-        ended += int(over.sum())
-        if mode is AutoresetMode.DISABLED and over.any():
-            env.reset(options={"reset_mask": over.copy()})
-    return np.array(rewards), ended
-
-
-@pytest.mark.parametrize("reset_on_reward", [False, True])
-@pytest.mark.parametrize("mode", MODES)
-def test_the_whole_through_a_view_is_shaped_as_the_crop_is(mode, reset_on_reward):
-    """One environment, and a vector of them; the agent sees the full state, a larger crop, or what credit sees."""
-    options, modes = {"reset_on_reward": reset_on_reward}, {"autoreset_mode": mode}
-    wide, narrow = {**VIEWED, "window": None}, {**VIEWED, "window": 3}
-    crops = VectorPotentialShaping(TriggersVectorEnv(4, **narrow, **modes), online(None, **options), 0.9)
-    seen, ended = play_many(crops, 60, mode)
-    assert ended > 5 and len(np.unique(seen)) > 20
-    reused = SyncVectorEnv([lambda: TriggersEnv(**wide)] * 4, copy=False, **modes)
-    larger = TriggersVectorEnv(4, **{**VIEWED, "window": 5}, **modes)
-    for env in (
-        VectorPotentialShaping(larger, online(CropView(3), **options), 0.9),
-        VectorPotentialShaping(TriggersVectorEnv(4, **wide, **modes), online(**options), 0.9),
-        VectorPotentialShaping(reused, online(**options), 0.9),
-        SyncVectorEnv([lambda: PotentialShaping(TriggersEnv(**wide), online(**options), 0.9)] * 4, **modes),
-    ):
-        np.testing.assert_array_equal(play_many(env, 60, mode)[0], seen)
 
 
 def test_the_spaces_checked_are_those_of_the_view():

@@ -99,19 +99,6 @@ def test_transitions_are_paid_as_they_arrive(potential, seed, n, listed, **terms
                 env.reset()
 
 
-def test_a_call_for_every_time_step_not_for_every_step():
-    asked = []
-
-    class Counting(NoPotential):
-        def step(self, carry, batch):
-            asked.append(batch.starts.any())
-            return super().step(carry, batch)
-
-    data, _ = played(EveryEnding(), NoPotential(), 0, 50, discount=0.9)
-    ReplayShaping(Counting(), 0.9).over(data)
-    assert asked[0] and len(asked) <= 1 + data.lengths.max() < data.steps / 4
-
-
 def test_a_clone_pays_with_another_potential_and_the_same_terms():
     data, _ = played(EveryEnding(), PLACES, 1, 8, discount=0.9)
     first = ReplayShaping(PLACES, 0.9, scale=0.5, truncation="zero")

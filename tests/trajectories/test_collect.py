@@ -1,11 +1,6 @@
 """Collecting: a function of its seed, whatever the workers, the blocks and the interruptions."""
 
 import itertools
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import tracemalloc
 from functools import partial
 
@@ -184,13 +179,6 @@ def test_selection_keeps_the_share_in_every_prefix_whatever_the_blocks(outcomes,
         assert whole.drawn == kept[-1] + 1
 
 
-def test_success_share_is_met_and_the_draws_are_counted():
-    data = srl.collect(ID, 400, success_share=0.25, env_options={"triggers": 2})
-    assert 0.25 <= data.successful.mean() < 0.26
-    natural = srl.collect(ID, 20_000, env_options={"triggers": 2}).successful.mean()
-    assert 0.5 < (100 / data.meta["drawn"]) / natural < 2
-
-
 def test_an_impossible_share_ends_with_an_explanation(tmp_path):
     def pay_nothing():
         return gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda _: 0.0)
@@ -235,101 +223,50 @@ def test_annotations_are_chosen_declared_or_missed_by_name_and_episodes_can_be_c
     assert (data.lengths <= 7).all() and data.truncated.any()
 
 
-COLLECTING = textwrap.dedent(
-    """
-    import signal, sys
-    import secret_rl as srl
-    from secret_rl.trajectories import rollouts, store
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs are started with it ignored
-    rollouts._SCAN = 2048
-    store._SECONDS_BETWEEN_COMMITS = 0.0
-    real, commits = store.ResumableStore.commit, 0
-    def noticed(self, meta):
-        global commits
-        real(self, meta)
-        commits += 1
-        if commits == 3:
-            print("committed", flush=True)
-            sys.stdin.readline()
-    store.ResumableStore.commit = noticed
-    srl.collect(sys.argv[1], int(sys.argv[2]), seed=8, success_share=0.01, out=sys.argv[3])
-    """
-)
-
-
-def collecting_elsewhere(env, episodes, out):
-    """Another process that collects with seed 8, and waits for a line after its third commit."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", COLLECTING, env, str(episodes), str(out)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert child.stdout.readline() == "committed\n"
-    return child
-
-
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("stop_signal", [signal.SIGKILL, signal.SIGINT])
-@pytest.mark.parametrize("env", [ID, "CartPole-v1"])
-def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, env, stop_signal):
-    episodes, out, partial = (20_000 if env == ID else 60), tmp_path / "data", tmp_path / "data.partial"
-    child = collecting_elsewhere(env, episodes, out)
-    os.kill(child.pid, stop_signal)
-    child.communicate(timeout=60)
-    assert not out.exists() and partial.is_dir()
-    with (partial / "rewards.npy").open("ab") as file:
-        file.write(b"half-written rows after the last commit")
-    with pytest.raises(srl.files.ResumeError, match="unfinished collection with another seed"):
-        srl.collect(env, episodes, seed=9, success_share=0.01, out=out)
-    with pytest.raises(srl.files.ResumeError, match="unfinished collection"):  # which begins anew elsewhere
-        srl.collect(gym.make_vec("CartPole-v1", 2), 3, out=out)
-    resumed = srl.collect(env, episodes, seed=8, success_share=0.01, out=out)
-    srl.collect(env, episodes, seed=8, success_share=0.01, out=tmp_path / "undisturbed")
-    assert contents(out) == contents(tmp_path / "undisturbed")
-    assert not partial.exists()
-    assert srl.Trajectories.load(out, verify=True).equals(resumed)
-
-
-def test_an_interrupted_collection_goes_on_where_options_hold_tuples(tmp_path, monkeypatch):
-    options = {
-        "seed": 3,
-        "env_options": {"desc": ("SFF", "FHF", "FFG")},
-        "out": tmp_path / "data",
-    }  # JSON has no tuples
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        (ID, {"success_share": 0.25}),
+        ("CartPole-v1", {}),
+        ("FrozenLake-v1", {"env_options": {"desc": ("SFF", "FHF", "FFG")}}),  # JSON has no tuples
+    ],
+)
+def test_an_interrupted_collection_goes_on_to_the_same_bytes(tmp_path, monkeypatch, env, options):
+    """And nobody else writes there meanwhile. ``tests/attack`` kills it anywhere."""
+    out, options = tmp_path / "data", {"seed": 8, **options}
     real, commits = store.ResumableStore.commit, itertools.count(1)
 
     def interrupted(self, meta):
         real(self, meta)
         if next(commits) == 2:
+            with pytest.raises(InUseError, match="data is being written by another process.*wait for it to end"):
+                srl.collect(env, 400, out=out, **options)
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(rollouts, "_SCAN", 256)
+    monkeypatch.setattr(rollouts, "_BLOCK_BYTES", 4_000)
     with monkeypatch.context() as patch:
         patch.setattr(store, "_SECONDS_BETWEEN_COMMITS", 0.0)
         patch.setattr(store.ResumableStore, "commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            srl.collect("FrozenLake-v1", 400, **options)
-    assert (tmp_path / "data.partial").is_dir()
-    other = {**options, "env_options": {"desc": np.array([list("SFF"), list("FFG")], dtype="c")}}  # nor arrays
-    with pytest.raises(srl.files.ResumeError, match="unfinished collection with another env_options"):
-        srl.collect("FrozenLake-v1", 400, **other)
-    resumed = srl.collect("FrozenLake-v1", 400, **options)
-    assert resumed.equals(srl.collect("FrozenLake-v1", 400, **{**options, "out": None}))
-
-
-def test_a_second_collection_to_the_same_path_is_refused_and_changes_nothing(tmp_path):
-    """The first one goes on, and ends with what it would have ended with."""
-    first = collecting_elsewhere(ID, 20_000, tmp_path / "data")
-    before = contents(tmp_path / "data.partial")
-    with pytest.raises(InUseError, match="data is being written by another process.*wait for it to end"):
-        srl.collect(ID, 20_000, seed=8, success_share=0.01, out=tmp_path / "data")
-    assert before == contents(tmp_path / "data.partial")
-    first.communicate("", timeout=120)
-    assert first.returncode == 0
-    undisturbed = srl.collect(ID, 20_000, seed=8, success_share=0.01)
-    assert srl.Trajectories.load(tmp_path / "data", verify=True).equals(undisturbed)
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+            srl.collect(env, 400, out=out, **options)
+    assert not out.exists()
+    with (tmp_path / "data.partial" / "rewards.npy").open("ab") as file:
+        file.write(b"half-written rows after the last commit")
+    array = {"env_options": {"desc": np.array([list("SFF"), list("FFG")], dtype="c")}}  # nor arrays
+    other = array if env == "FrozenLake-v1" else {"seed": 9}
+    with pytest.raises(srl.files.ResumeError, match=f"unfinished collection with another {next(iter(other))}"):
+        srl.collect(env, 400, out=out, **options | other)
+    with pytest.raises(srl.files.ResumeError, match="unfinished collection"):  # which begins anew elsewhere
+        srl.collect(gym.make_vec("CartPole-v1", 2), 3, out=out)
+    resumed = srl.collect(env, 400, out=out, **options)
+    srl.collect(env, 400, out=tmp_path / "undisturbed", **options)
+    assert contents(out) == contents(tmp_path / "undisturbed") and not (tmp_path / "data.partial").exists()
+    assert srl.Trajectories.load(out, verify=True).equals(resumed)
 
 
 def test_sb3_models_collect_reproducibly():

@@ -9,6 +9,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.shaping.playing import assert_same
 
 import secret_rl  # noqa: F401  registers the environments
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
@@ -58,22 +59,6 @@ def test_stepping_outside_an_episode_and_bad_actions_are_refused():
     env.step(0)
     with pytest.raises(gym.error.ResetNeeded, match="over"):
         env.step(0)
-
-
-def assert_same(mine, theirs, path="infos"):
-    assert type(mine) is type(theirs), path
-    if isinstance(mine, dict):
-        assert mine.keys() == theirs.keys(), path
-        for key in mine:
-            assert_same(mine[key], theirs[key], f"{path}/{key}")
-    elif mine.dtype == object:
-        for a, b in zip(mine, theirs, strict=True):
-            assert (a is None) == (b is None), path
-            if a is not None:
-                np.testing.assert_array_equal(a, b)
-    else:
-        assert mine.dtype == theirs.dtype, path
-        np.testing.assert_array_equal(mine, theirs)
 
 
 @settings(max_examples=25)
