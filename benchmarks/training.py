@@ -238,7 +238,7 @@ def run_gpu() -> None:
         sys.exit(f"training_gpu reads its trajectories from the .npz file that {GPU_TOKENS} names: set it")
     torch.set_float32_matmul_precision("high")  # as Secret.fit does on a GPU
     tokens = stored_tokens(os.environ[GPU_TOKENS])
-    rows = [row for fused in (False, True) for size in GPU_BATCHES for row in measure_gpu(tokens, size, fused)]
+    rows = [row for size in GPU_BATCHES for row in measure_gpu(tokens, size)]
     title = f"Training the credit model on one {torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
     write("training_gpu", title, rows)
 
@@ -261,16 +261,13 @@ def stored_tokens(path: str) -> Tokens:
         )
 
 
-def measure_gpu(tokens: Tokens, size: int, fused: bool) -> list[Row]:
-    """The figures for one batch size, fused: with ``TrainingOptions.compile``.
-
-    An update computes every episode at the length of the longest.
-    """
+def measure_gpu(tokens: Tokens, size: int) -> list[Row]:
+    """The figures for one batch size: an update computes every episode at the length of the longest."""
     per_pass = -(-len(tokens) // size)
     updates = GPU_EPOCHS * per_pass
     torch.manual_seed(MODEL_SEED)
     model = RewardPredictor(OBSERVATION, ACTION, CLASSES, ModelOptions())
-    options, evenly = TrainingOptions(batch_size=size, steps=GPU_WARM_UP + updates, compile=fused), np.ones(len(tokens))
+    options, evenly = TrainingOptions(batch_size=size, steps=GPU_WARM_UP + updates), np.ones(len(tokens))
     trainer = Trainer(model, tokens, np.arange(len(tokens)), evenly, options, MODEL_SEED, torch.device("cuda"))
     trainer.train(GPU_WARM_UP)
     seconds = timed_gpu(lambda: trainer.train(updates))
@@ -288,7 +285,7 @@ def measure_gpu(tokens: Tokens, size: int, fused: bool) -> list[Row]:
     kernels = kernel_seconds(replays) / GPU_REPLAYS
     update = seconds / updates
     longest = int(tokens.lengths.max())
-    label = f"batch {size}, compiled" if fused else f"batch {size}"
+    label = f"batch {size}"
     return [
         Row(f"{label}: {len(tokens):,} x {longest} tokens x {GPU_EPOCHS} epochs", seconds, "s"),
         Row(f"{label}: sequences per second", updates * size / seconds, "sequences/s"),

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 import secret_rl as srl
 from paper import records
 from paper.credit_runs import METHOD, RESULTS, THRESHOLD, interval, machine
+from paper.readouts import READOUTS, read_out
 from paper.tasks import TASKS, Data, Task
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
 from paper.tasks.unseen_third import UNSEEN_THIRD
 from secret_rl.atomic import replace_text, replacing
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
-from secret_rl.credit.secret.readout import READOUTS
 from secret_rl.processes import WorkerPool
 
 DATA = Path("runs/paper/tasks")
@@ -120,8 +120,9 @@ def judged(secret: srl.Secret, task: Task, episodes: int) -> dict[str, float]:
     """Precision, recall and share predicted of attention, and the average precision of each read-out."""
     held_out = load(task, episodes, HELD_OUT)
     found: dict[str, float] = {}
+    attention = secret.attribute(held_out.trajectories, rewards=task.judged, progress=False)
     for readout in READOUTS:
-        credit = secret.attribute(held_out.trajectories, rewards=task.judged, readout=readout, progress=False)
+        credit = read_out(secret, held_out.trajectories, attention, readout)
         quality = srl.credit_quality(
             credit, held_out.truth, THRESHOLD, tolerance=task.tolerance, events=task.events, rewards=task.judged
         )

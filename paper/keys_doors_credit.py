@@ -15,8 +15,8 @@ import torch
 import secret_rl as srl
 from paper import records
 from paper.credit_runs import DATA, MODELS, RESULTS, machine
+from paper.readouts import READOUTS, read_out
 from secret_rl.atomic import replace_text
-from secret_rl.credit.secret.readout import READOUTS
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer, door_causes
 from secret_rl.evaluation import CreditQuality
@@ -197,7 +197,8 @@ def other_readouts(secret: srl.Secret, data: srl.Trajectories) -> dict[str, floa
 
 def judged(secret: srl.Secret, data: srl.Trajectories, readout: str = READOUTS[0]) -> tuple[CreditQuality, float]:
     """Whether credit is where the keys of opened doors were taken, and the share of these doors predicted."""
-    attributions = secret.attribute(data, rewards="positive", tolerance=TOLERANCE, readout=readout)
+    attention = secret.attribute(data, rewards="positive", tolerance=TOLERANCE)
+    attributions = read_out(secret, data, attention, readout)
     causes = door_causes(data)
     quality = srl.credit_quality(attributions, causes, tolerance=TOLERANCE)
     return quality, quality.rows / max(int((causes >= 0).sum()), 1)

@@ -182,7 +182,7 @@ def test_a_crop_keeps_the_cells_around_the_middle(height, width, channels, windo
     view, space = CropView(window), gym.spaces.Box(low, low + 1, dtype=np.float64)
     if window > min(height, width):
         for attempt in (lambda: view.space(space), lambda: view.rows(images)):
-            with pytest.raises(ValueError, match=f"larger than an image of {height}x{width}"):
+            with pytest.raises(ValueError, match=f"expected an image of at least {window} rows and columns"):
                 attempt()
         return
     around = np.arange(-(window // 2), window // 2 + 1)
@@ -280,10 +280,13 @@ def test_images_without_one_marked_cell_are_named():
         (lambda: CropView(4), ValueError, "window must be odd.*got 4: use 3 or 5"),
         (lambda: CropView(-3), ValueError, "window must be an integer of at least 1, got -3"),
         (lambda: CenteredView(3, channel=-1), ValueError, "channel must be an integer of at least 0, got -1"),
-        (lambda: MaskView((6, 7)), TypeError, r"pairs, one for each axis, got \(6, 7\).*written \(\(start, stop\),\)"),
-        (lambda: MaskView(((1, 2, 3),)), TypeError, r"pairs, one for each axis, got \(\(1, 2, 3\),\)"),
-        (lambda: MaskView(((3, 3),)), ValueError, "stop must be an integer of at least 4, got 3"),
-        (lambda: MaskView(((0, 1),), value=(1, 2)), TypeError, r"value must be one number, got \(1, 2\)"),
+        (
+            lambda: MaskView((6, 7)),
+            ValueError,
+            r"pairs.* one for each axis, got \(6, 7\).*written \(\(start, stop\),\)",
+        ),
+        (lambda: MaskView(((1, 2, 3),)), ValueError, r"pairs.* one for each axis, got \(\(1, 2, 3\),\)"),
+        (lambda: MaskView(((3, 3),)), ValueError, r"0 <= start < stop.*got \(\(3, 3\),\)"),
         (lambda: DropView("mission"), TypeError, "tuple of strings, got 'mission'"),
         (lambda: ViewObservation(Room(), 3), TypeError, "3 is not a view: expected CropView"),
         (lambda: ViewObservation(Room(), CropView), TypeError, "CropView'> is not a view"),
@@ -297,18 +300,18 @@ def test_bad_views_are_named(make, error, message):
 @pytest.mark.parametrize(
     ("space", "view", "error", "message"),
     [
-        (IMAGE, CropView(9), ValueError, r"CropView\(window=9.*larger than an image of 7x7: use a window of at most 7"),
-        (gym.spaces.Box(0, 1, (4,)), CropView(3), ValueError, r"CropView\(window=3.*shape \(4,\): expected \(rows"),
+        (IMAGE, CropView(9), ValueError, r"CropView\(window=9.*shape \(7, 7, 3\): expected an image of at least 9"),
+        (gym.spaces.Box(0, 1, (4,)), CropView(3), ValueError, r"CropView\(window=3.*shape \(4,\): expected an image"),
         (gym.spaces.Discrete(4), CropView(3), TypeError, r"CropView.*does not fit Discrete\(4\): expected a Box"),
         (ROOM, CropView(3), TypeError, "expected a Box; choose an entry with key=, one of .*image"),
         (ROOM, CropView(3, "imag"), ValueError, "names the entry 'imag', but the observation has .*'image'"),
         (IMAGE, CropView(3, "image"), TypeError, "key='image'.*expected a Dict with named entries; leave out key="),
         (IMAGE, CenteredView(3, channel=3), ValueError, r"channel=3.*shape \(7, 7, 3\).*more than 3 channels"),
-        (IMAGE, MaskView(((6, 8),)), ValueError, r"region \(\(6, 8\),\).*outside an observation of shape \(7, 7, 3\)"),
-        (IMAGE, MaskView(((0, 1),) * 4), ValueError, r"outside .* shape \(7, 7, 3\): expected at most 3"),
-        (IMAGE, MaskView(((0, 1),), 10), ValueError, "value 10 .* lies outside Box.* use a uint8 from 0 to 9"),
-        (IMAGE, MaskView(((0, 1),), 0.5), ValueError, "value 0.5 .* lies outside Box.* use a uint8"),
-        (IMAGE, MaskView(((0, 1),), float("nan")), ValueError, "value nan .* lies outside"),
+        (IMAGE, MaskView(((6, 8),)), ValueError, r"region=\(\(6, 8\),\).*outside an observation of shape \(7, 7, 3\)"),
+        (IMAGE, MaskView(((0, 1),) * 4), ValueError, r"outside .* shape \(7, 7, 3\)"),
+        (IMAGE, MaskView(((0, 1),), 10), ValueError, "value=10.* lies outside Box.* use a uint8 from 0 to 9"),
+        (IMAGE, MaskView(((0, 1),), 0.5), ValueError, "value=0.5.* lies outside Box.* use a uint8"),
+        (IMAGE, MaskView(((0, 1),), float("nan")), ValueError, "value=nan.* lies outside"),
         (ROOM, DropView(("mission",)), ValueError, "names the entry 'mission', but the observation has .*'bag'"),
         (ROOM, DropView(("image", "direction", "bag")), ValueError, "leaves 0 entries of .*expected at least one"),
         (ROOM, DropView(("image",), squeeze=True), ValueError, "leaves 2 entries of .*exactly one"),

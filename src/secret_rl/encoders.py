@@ -7,7 +7,7 @@ PyTorch and NumPy alone. A nest of observations is an array, or dicts and tuples
 import math
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Spec = Mapping[str, Any]
-_ALIGNED = 8  # the matrix units of a GPU want rows of a multiple of so many numbers
 _SMALLEST_IMAGE = 3
 _LARGE_IMAGE = 12  # sides from here on are halved by each convolution
 _MOST_LEVELS = 16  # whole numbers up to this in a picture are kinds of things, not shades
@@ -176,9 +175,6 @@ class ImageEncoder(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(rows, height, width[, channels]) -> (rows, units)"""
-        if self.training and rows.is_cuda and rows.dtype == torch.uint8 and not (self.is_product or self.levels):
-            with torch.autocast("cuda", torch.bfloat16):
-                return torch.relu(self.dense(self.by_products(rows))).float()
         dtype = self.dense.weight.dtype
         if self.levels:
             kinds = rows.reshape(len(rows), self.height, self.width, -1, 1).clamp(0, self.levels - 1)
@@ -191,28 +187,6 @@ class ImageEncoder(nn.Module):
             planes = pictures.reshape(len(rows), self.height, self.width, self.channels).permute(0, 3, 1, 2)
             features = self.convolutions(planes).flatten(1)
         return torch.relu(self.dense(features))
-
-    def by_products(self, rows: Tensor) -> Tensor:
-        """What the convolutions make of pictures, the first of them as one product over patches.
-
-        Pictures need no gradient, and a GPU's own convolutions of three channels take several times as long.
-        """
-        first, *others = cast(nn.Sequential, self.convolutions)
-        assert isinstance(first, nn.Conv2d)
-        stride, padding = int(first.stride[0]), int(first.padding[0])
-        pictures = rows.reshape(len(rows), self.height, self.width, self.channels)
-        padded = nn.functional.pad(pictures, (0, 0, padding, padding, padding, padding))
-        ends = padded.shape[1] - 2, padded.shape[2] - 2
-        parts = [padded[:, y : ends[0] + y : stride, x : ends[1] + x : stride] for y in range(3) for x in range(3)]
-        numbers = 9 * self.channels
-        unused = -numbers % _ALIGNED
-        patches = torch.cat([*parts, parts[0].new_zeros(1).expand(*parts[0].shape[:3], unused)], -1)
-        weight = first.weight.permute(0, 2, 3, 1).reshape(len(first.weight), numbers) * self.scale
-        patches = patches.to(torch.bfloat16 if torch.is_autocast_enabled() else torch.float32)
-        planes = nn.functional.linear(patches, nn.functional.pad(weight, (0, unused)), first.bias).permute(0, 3, 1, 2)
-        for layer in others:
-            planes = layer(planes)
-        return planes.flatten(1)
 
 
 class JoinedEncoder(nn.Module):

@@ -143,9 +143,8 @@ def test_other_readouts_and_a_model_that_is_doubted(here, capsys):
             doubts = [str(w.message) for w in caught if w.category is NotCreditWarning]
             assert len(doubts) == (word != "credit")
             assert all(doubt.startswith("not learned: the past may decide the rewards") for doubt in doubts)
-    readout = ["--readout", "leave-one-out", "--decided"]
-    assert answer_of(capsys, "attribute", *CALLS["attribute"], *readout)["verdict"] == "credit"
-    expected = secret.attribute(data, decided=True, readout="leave-one-out")
+    assert answer_of(capsys, "attribute", *CALLS["attribute"], "--decided")["verdict"] == "credit"
+    expected = secret.attribute(data, decided=True)
     np.testing.assert_array_equal(srl.Attributions.load("new.safetensors").weights, expected.weights)
 
 

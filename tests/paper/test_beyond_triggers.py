@@ -11,13 +11,13 @@ pytest.importorskip("popgym")
 
 from paper.__main__ import main
 from paper.beyond_triggers import Result
+from paper.readouts import READOUTS
 from paper.tasks import TASKS, Data
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
 from paper.tasks.unseen_third import UNSEEN_THIRD
 
 from paper import beyond_triggers, unseen_small, unseen_tasks, unseen_third
-from secret_rl.credit.secret.readout import READOUTS
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Commands that learn credit, read it out, judge it and show it."""
 
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -51,8 +50,6 @@ class Fit(Command):
         checkpoint = self.out.with_name(f"{self.out.name}.partial")
 
         def fitted() -> CreditMethod:
-            if hasattr(new, "estimate") and not self.quiet and not self.json:
-                print(f"estimate      {new.estimate(data)}", file=sys.stderr)
             new.fit(data, checkpoint=checkpoint).save(self.out)
             return new  # type: ignore[no-any-return]
 
@@ -110,17 +107,14 @@ class Attribute(_WithModel):
     out: Path  # File to write: .safetensors, or .csv for a table.
     rewards: Literal["positive", "negative", "all"] = "all"  # Which rewards.
     decided: bool = False  # Also attribute rewards that the present decides; of these, attention is not credit.
-    # What credit is: attention; times the size of what was attended to; or how much less likely the reward is without
-    # the step.
-    readout: Literal["attention", "attention x value", "leave-one-out"] = "attention"
     threshold: float = 0.01  # Smallest attention to write to a .csv table.
 
     def run(self) -> None:
         """Attribute and save."""
         secret, data = self.load()
-        given = self.given("decided", "readout")
-        defaults = {name: getattr(Attribute, name) for name in given}
-        options = _accepted(secret.attribute, f"attribution by {secret.name}", given, defaults)
+        options = _accepted(
+            secret.attribute, f"attribution by {secret.name}", {"decided": self.decided}, {"decided": False}
+        )
         attributions = secret.attribute(data, rewards=self.rewards, **options)
         if self.out.suffix == ".csv":
             attributions.to_csv(self.out, self.threshold)

@@ -6,12 +6,12 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paper.readouts import read_out
 
 from secret_rl.credit import Attributions, RewardClasses
 from secret_rl.credit.secret import readout as attribution
 from secret_rl.credit.secret import tokens as tokens_module
 from secret_rl.credit.secret.model import Dropout, Prediction
-from secret_rl.credit.secret.readout import READOUTS
 from secret_rl.credit.secret.tokens import Tokens
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
@@ -89,11 +89,11 @@ def test_credit_is_the_attention_of_correctly_predicted_rewards(make_model, kind
     np.testing.assert_array_equal(credit.lengths, data.lengths)
 
 
-@given(data=trajectories(max_episodes=8), seed=st.integers(0, 99), readout=st.sampled_from(READOUTS))
+@given(data=trajectories(max_episodes=8), seed=st.integers(0, 99))
 @settings(max_examples=40)
-def test_credit_adds_up_to_the_rewards_it_is_for(make_model, data, seed, readout):
+def test_credit_adds_up_to_the_rewards_it_is_for(make_model, data, seed):
     model = make_model(data.observation_space, data.action_space, seed, filters=(2,))
-    credit = attribute(model, data, readout=readout)
+    credit = attribute(model, data)
     earned = credit.step_credit()
     assert earned.shape == (data.steps,)
     assert (credit.weights >= 0).all()
@@ -105,26 +105,24 @@ def test_credit_adds_up_to_the_rewards_it_is_for(make_model, data, seed, readout
         assert earned[steps].sum() == pytest.approx(credit.reward[credit.episode == number].sum(), abs=1e-4)
 
 
-@given(
-    data=trajectories(), seed=st.integers(0, 99), tolerance=st.integers(0, 2), readout=st.sampled_from(READOUTS),
-    transitions=st.booleans(),
-)  # fmt: skip
+@given(data=trajectories(), seed=st.integers(0, 99), tolerance=st.integers(0, 2), transitions=st.booleans())
 @settings(max_examples=40)
-def test_a_table_of_distinct_tokens_changes_nothing(make_model, data, seed, tolerance, readout, transitions):
+def test_a_table_of_distinct_tokens_changes_nothing(make_model, data, seed, tolerance, transitions):
     data = data[np.arange(12) % len(data)]
     model = make_model(data.observation_space, data.action_space, seed, filters=(2,), transitions=transitions)
-    with_table = attribute(model, data, "all", tolerance, readout=readout)
+    with_table = attribute(model, data, "all", tolerance)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
         assert Tokens.of(data, SIGNS).ids is None
-        equal_credit(attribute(model, data, "all", tolerance, readout=readout), with_table, tolerance=1e-3)
+        equal_credit(attribute(model, data, "all", tolerance), with_table, tolerance=1e-3)
 
 
 def test_other_readouts_are_what_they_say(learned, cues):
     """Attention times the length of what was attended to, as shares; leave-one-out is tested with the model."""
     data, model = cues(12, seed=3), learned.model
     tokens = Tokens.of(data, learned.reward_classes)
-    plain, by_value = (learned.attribute(data, readout=readout) for readout in READOUTS[:2])
+    plain = learned.attribute(data)
+    by_value = read_out(learned, data, plain, "attention x value")
     assert len(plain) == len(by_value) > 8
     for r in range(len(plain)):
         step = int(plain.step[r])
@@ -244,11 +242,9 @@ def test_data_without_rewards_of_the_kind_has_no_rows(tmp_path):
     assert len(Attributions.load(credit.save(tmp_path / "none.safetensors"))) == 0
 
 
-def test_unknown_kinds_and_readouts_and_negative_tolerances_are_refused():
+def test_unknown_kinds_and_negative_tolerances_are_refused():
     data = announced(([0, 1], [0, 1]))
     with pytest.raises(ValueError, match="rewards must be one of .*'negative', 'positive'.*, got 'both'"):
         attribute(Clairvoyant(), data, "both")
-    with pytest.raises(ValueError, match="readout must be one of attention, .*leave-one-out, got 'gradient'"):
-        attribute(Clairvoyant(), data, readout="gradient")
     with pytest.raises(ValueError, match="tolerance must not be negative, got -1"):
         attribute(Clairvoyant(), data, tolerance=-1)

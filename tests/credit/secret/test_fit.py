@@ -18,7 +18,6 @@ from secret_rl.trajectories import Trajectories
 
 TINY = {"units": 16, "steps": 12, "evaluate_every": 4, "batch_size": 16, "learning_rate": 0.03, "device": "cpu"}
 CPU = torch.device("cpu")
-ESTIMATED = {"units": 16, "steps": 40, "batch_size": 16, "device": "cpu"}
 
 
 @pytest.fixture
@@ -238,23 +237,17 @@ def test_updates_grow_with_the_data_unless_given():
     assert TrainingOptions(steps=7).planned_steps(10**6) == 7
 
 
-def test_an_estimate_is_near_what_a_fit_takes_and_grows_with_it(cues):
-    data = cues(300)
-    few, many = (Secret(**{**ESTIMATED, "steps": steps}).estimate(data) for steps in (40, 4000))
-    assert (few.updates, few.most_updates, few.batch_size) == (40, 40, 16)
-    assert (many.updates, many.most_updates) == (4000, 2 * 4000 + 400), "many may start again, by name"
-    assert 0 < few.seconds < many.seconds
-    assert str(few).startswith("40 updates of 16 trajectories") and "times" not in str(few)
-    assert str(many).endswith("up to 2 times as long if it learns slowly")
-
-
+@pytest.mark.usefixtures("silent")
 def test_long_trajectories_come_in_smaller_batches(cues, monkeypatch):
-    data = cues(60)
-    longest = int(data.lengths.max())
-    whole = Secret(**ESTIMATED).estimate(data)
-    monkeypatch.setattr(training, "_MOST_PAIRS", 3 * longest**2)
-    cut = Secret(**ESTIMATED).estimate(data)
-    assert cut.batch_size == 3
-    assert cut.memory == whole.memory * 3 // 16
-    monkeypatch.setattr(training, "_MOST_PAIRS", 1)
-    assert Secret(**ESTIMATED).estimate(data).batch_size == 1
+    data, sizes, real = cues(60), [], training.Trainer.train
+
+    def train(trainer, updates):
+        sizes.append(trainer.batch_size)
+        return real(trainer, updates)
+
+    monkeypatch.setattr(training.Trainer, "train", train)
+    for most_pairs, size in ((1 << 25, 16), (3 * int(data.lengths.max()) ** 2, 3), (1, 1)):
+        monkeypatch.setattr(training, "_MOST_PAIRS", most_pairs)
+        Secret(units=16, steps=2, batch_size=16, device="cpu").fit(data)
+        assert set(sizes) == {size}
+        sizes.clear()

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paper.readouts import leave_one_out
 
 from secret_rl.credit import RewardPredictor
 from secret_rl.credit.secret.model import Dropout, PooledPredictor, Prediction, over_steps, weighted_loss
@@ -207,7 +208,7 @@ def test_leaving_a_step_out_is_predicting_without_it(make_model, transitions, le
         encoded = model.prepare(model.encode(batch.rows, Dropout(None)))
         part, row_x, value = model.predict_rows(encoded, batch.index, times[None])
         classes = batch.classes[0, times]
-        found = model.leave_one_out(row_x[0], part.weights[0], value.expand(length - 1, -1, -1), classes)
+        found = leave_one_out(model, row_x[0], part.weights[0], value.expand(length - 1, -1, -1), classes)
         for step in range(length - 1):
 
             def without(query, key, asked, step=step):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from secret_rl.credit.secret.memoryless import Memoryless, Residual
 from secret_rl.credit.secret.model import PooledPredictor, RewardPredictor, StepEncoder
 from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
 from secret_rl.credit.secret.tokens import Tokens, example_rows, steps_rarely_repeat
-from secret_rl.credit.secret.training import BYTES_PER_PAIR, Trainer, evaluate, on_cpu, teach_encoder
+from secret_rl.credit.secret.training import Trainer, evaluate, on_cpu, teach_encoder
 from secret_rl.encoders import as_tensor, standardise
 from secret_rl.files import plain
 from secret_rl.progress import Tick
@@ -47,24 +47,6 @@ _VALIDATED = 1_000  # held-out episodes that are evaluated while training
 _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
 _PROBE_UPDATES = 400  # of a start by name, and of a pooled past
 _OTHER_WEIGHTS, _MEMORYLESS_WEIGHTS = 15_485_863, 104_729  # added to the seed of initial weights
-_TIMED_UPDATES, _WITH_VALIDATION = 3, 1.5  # which takes time, too, as does the predictor without memory
-
-
-class Estimate(NamedTuple):
-    """What a fit will take; one that learns fast takes less."""
-
-    updates: int
-    most_updates: int  # where it still learns after these, or starts again
-    batch_size: int  # trajectories per update: fewer than given where long ones would not fit in memory
-    seconds: float  # of ``updates``
-    memory: int  # bytes of one update, beside the data
-
-    def __str__(self) -> str:
-        longer = self.most_updates / self.updates
-        return (
-            f"{self.updates:,} updates of {self.batch_size} trajectories, about {self.seconds:,.0f} s and "
-            f"{self.memory / 2**30:.1f} GiB"
-        ) + (f"; up to {longer:.0f} times as long if it learns slowly" if longer > 1 else "")
 
 
 @dataclass
@@ -94,7 +76,6 @@ class Fitting:
         times = np.arange(self.data.steps) - np.repeat(self.data.offsets[:-1], self.data.lengths)
         self.reward_classes = self.classes or RewardClasses.of(np.asarray(self.data.rewards), times)
         self.planned = self.options.planned_steps(len(self.data))
-        self.most_updates = self.planned if self.options.steps is not None else _LONGER * self.planned
 
     def run(self) -> tuple[RewardPredictor, Memoryless, FitReport]:
         """Fit, and warn where nothing came of it.
@@ -118,27 +99,6 @@ class Fitting:
             self.checkpoint.save({"report": report.to_json()}, best=on_cpu(model.state_dict()))
         warn_of(report, len(self.data))
         return model, self.memoryless, report
-
-    def estimate(self) -> Estimate:
-        """What it will take, from a few updates."""
-        tokens = Tokens.of(self.data, self.reward_classes).to_device(self.device)
-        longest_first = np.argsort(-tokens.lengths, kind="stable")[: self.options.batch_size]
-        trainer = Trainer(
-            self._new_model(), tokens, longest_first, np.ones(len(longest_first)), self.options, self.seed, self.device
-        )
-        trainer.train(1)
-        started = time.perf_counter()
-        trainer.train(_TIMED_UPDATES)
-        each = (time.perf_counter() - started) / _TIMED_UPDATES
-        longest = int(tokens.lengths.max())
-        units = 12 * 4 * self.model_options.units  # what is kept of each step for its gradient
-        memory = trainer.batch_size * longest * (longest * BYTES_PER_PAIR + units)
-        most = self.most_updates
-        if self._with_names(tokens) is not None:
-            most += _PROBE_UPDATES + most
-        elif self._may_start_again:
-            most *= 2
-        return Estimate(self.planned, most, trainer.batch_size, _WITH_VALIDATION * each * self.planned, memory)
 
     def _prepare(self) -> None:
         """Split the data, fit the predictor without memory, and weigh the steps."""
@@ -191,9 +151,9 @@ class Fitting:
         if not start and not first:
             first, step = self._train()
             gain = _highest_gain(self.curve)
-            named = self._with_names(self.tokens) if gain < _LITTLE else None
-            if named is not None:
-                start = self._start_by_name(named, max(gain, 0.0) + _BY_NAME) or {}
+            may_by_name = self.options.weights == "residual" and self.initial is None
+            if may_by_name and gain < _LITTLE and self.planned >= _PROBE_UPDATES:
+                start = self._start_by_name(max(gain, 0.0) + _BY_NAME)
             if start:
                 self.checkpoint.save({}, start=start)
             elif gain >= _NO_DOUBT and self._may_start_again and self._success_inferred(first):
@@ -227,42 +187,36 @@ class Fitting:
         open_ = np.flatnonzero(decided < DECIDED)
         return len(open_) > 1 and bool(evidence[open_[-1]] < EVIDENCE <= evidence[open_].max())
 
-    def _with_names(self, tokens: Tokens) -> Tokens | None:
-        """The same with names, if a fit may start by name."""
-        may = self.planned >= _PROBE_UPDATES and self.options.weights == "residual" and self.initial is None
-        return tokens.with_names(self.data) if may else None
-
-    def _start_by_name(self, tokens: Tokens, wanted: float) -> Weights | None:
-        """Weights that have learned by name what the past decides; None where that does not gain what is ``wanted``.
+    def _start_by_name(self, wanted: float) -> Weights:
+        """Weights that have learned by name what the past decides; none where that does not gain what is ``wanted``.
 
         Views that differ in one cell are almost the same to a new encoder, and attention cannot tell them apart well
         enough to begin; an embedding of each distinct step can. Once such a model predicts the rewards, the encoder is
         fitted to its embeddings, and training goes on without names, which new data would not have.
         """
-        assert tokens.names is not None
+        tokens = self.tokens.with_names(self.data)
+        if tokens is None or tokens.names is None:
+            return {}
         model = self._new_model()
         hidden = replace(self.model_options, dropout_steps=self.model_options.dropout_steps / 2)
         with _seeded(self.seed):
             teacher = RewardPredictor(*self.specs, len(self.reward_classes), hidden, int(tokens.names.max()) + 1)
         teacher.load_state_dict(model.state_dict(), strict=False)  # all but the names
         options = replace(self.options, steps=_PROBE_UPDATES, attention_penalty=0.0)
-        trainer = Trainer(teacher, tokens, self.train_episodes, self.draw, options, self.seed, self.device)
-        gain = 0.0
+        trainer, gain = self._trainer(teacher, options, tokens), 0.0
         while trainer.step < _PROBE_UPDATES and not gain >= _MOST:
             trainer.train(options.evaluate_every)
             gain = self._validate(trainer)[1]
             self.tick(f"starting by name: past removes {gain:.1%} of what is open", trainer.step, _PROBE_UPDATES)
         if not gain >= wanted:  # NaN, too
-            return None
+            return {}
         teach_encoder(model.to(self.device), teacher, tokens, self.seed)
         return on_cpu(model.state_dict())
 
     def _train(self) -> tuple[Weights, int]:
         """Train until learning comes to rest: the weights with the best validation loss, and their update."""
-        options = replace(self.options, steps=self.most_updates)
-        trainer = Trainer(
-            self._new_model(), self.tokens, self.train_episodes, self.draw, options, self.seed, self.device
-        )
+        options = replace(self.options, steps=self.options.steps or _LONGER * self.planned)
+        trainer = self._trainer(self._new_model(), options)
         kept, kept_step = on_cpu(trainer.model.state_dict()), 0
         best = mark = sys.float_info.max  # the lowest loss, and the one when progress was last seen,
         waited = 0  # validations ago
@@ -296,7 +250,7 @@ class Fitting:
 
     def _validate(self, trainer: Trainer) -> tuple[float, float]:
         """The weighted loss on held-out data, and the gain."""
-        found = trainer.evaluate(self.validated).log_probabilities
+        found = evaluate(trainer.model, trainer.tokens, self.validated, self.device).log_probabilities
         rows = self.tokens.steps_of(self.validated)
         weights = self.residual.error[rows].astype(np.float64)
         total = max(float(weights.sum()), 1e-9)
@@ -367,7 +321,7 @@ class Fitting:
             self._standardise(model.encoder)
         updates = min(_PROBE_UPDATES, self.planned)
         options = replace(self.options, steps=updates, attention_penalty=0.0)
-        trainer = Trainer(model, tokens, self.train_episodes, self.draw, options, self.seed, self.device)
+        trainer = self._trainer(model, options, tokens)
         best, lowest = Gain(0.0, 0.0), math.inf
         while trainer.step < updates:
             if trainer.cooling_from is None and trainer.step >= 0.6 * updates:
@@ -376,9 +330,13 @@ class Fitting:
             self.tick("fitting a pooled past", trainer.step, updates)
             loss, _ = self._validate(trainer)
             if loss < lowest:
-                found = trainer.evaluate(self.held_out).log_probabilities
+                found = evaluate(model, tokens, self.held_out, self.device).log_probabilities
                 lowest, best = loss, self._gain(model, found, tokens)
         return best
+
+    def _trainer(self, model: RewardPredictor, options: TrainingOptions, tokens: Tokens | None = None) -> Trainer:
+        tokens = self.tokens if tokens is None else tokens
+        return Trainer(model, tokens, self.train_episodes, self.draw, options, self.seed, self.device)
 
     def _new_model(self) -> RewardPredictor:
         with _seeded(self.seed + _OTHER_WEIGHTS * (self.first is not None)):

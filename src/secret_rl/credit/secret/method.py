@@ -24,7 +24,7 @@ from secret_rl.credit.base import (
 from secret_rl.credit.report import Confusion, FitReport
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.checkpoint import Checkpoint
-from secret_rl.credit.secret.fit import Estimate, Fitting
+from secret_rl.credit.secret.fit import Fitting
 from secret_rl.credit.secret.memoryless import Memoryless
 from secret_rl.credit.secret.model import RewardPredictor
 from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
@@ -33,7 +33,7 @@ from secret_rl.credit.secret.tokens import Tokens, example_rows
 from secret_rl.credit.secret.training import evaluate
 from secret_rl.encoders import with_levels
 from secret_rl.files import crc32_of
-from secret_rl.progress import progress_bar
+from secret_rl.progress import Tick, progress_bar
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
@@ -81,7 +81,6 @@ class Secret:
         evaluate_every: int = TrainingOptions.evaluate_every,
         patience: int = TrainingOptions.patience,
         attention_penalty: float = TrainingOptions.attention_penalty,
-        compile: bool = TrainingOptions.compile,
     ) -> None:
         given = dict(locals())
         self.model_options = ModelOptions(**{f.name: given[f.name] for f in fields(ModelOptions)})
@@ -105,6 +104,10 @@ class Secret:
     def settings(self) -> dict[str, Any]:
         """The seed and all options."""
         return {"seed": self.seed, **asdict(self.model_options), **asdict(self.training_options)}
+
+    def _about(self) -> dict[str, Any]:
+        """The same, as files hold it."""
+        return {"model": asdict(self.model_options), "training": asdict(self.training_options), "seed": self.seed}
 
     @property
     def transitions(self) -> bool:
@@ -141,31 +144,18 @@ class Secret:
         kept = Checkpoint(None, {})
         if checkpoint is not None:
             about_data = {"episodes": len(data), "steps": data.steps, "content": data.fingerprint}
-            options = {
-                "model": asdict(self.model_options),
-                "training": asdict(self.training_options),
-                "seed": self.seed,
-            }
             own = None if weights is None else crc32_of(weights)
-            kept = Checkpoint(Path(checkpoint), {**about_data, **options, "weights": own})
+            kept = Checkpoint(Path(checkpoint), {**about_data, **self._about(), "weights": own})
         with closing(kept), progress_bar(progress, "updates") as tick, _tf32(self.device):
-            self._take(self._fitting(data, _encoded_specs(data), kept, tick, weights=weights))
-        self._checkpoint = kept
-        return self.store_reward_queries(data)
+            return self._fit(data, _encoded_specs(data), kept, tick, weights=weights)
 
-    def estimate(self, data: "Trajectories") -> Estimate:
-        """What ``fit`` will take, from a few updates on the longest trajectories."""
-        return self._fitting(data, _encoded_specs(data)).estimate()
-
-    def _fitting(self, data: "Trajectories", specs: Specs, *checkpoint_and_tick: Any, **start: Any) -> Fitting:
-        options = self.model_options, self.training_options, self.seed, self.device
-        return Fitting(data, specs, *options, *checkpoint_and_tick, **start)
-
-    def _take(self, fitting: Fitting) -> None:
+    def _fit(self, data: "Trajectories", specs: Specs, checkpoint: Checkpoint, tick: Tick, **start: Any) -> Self:
         """Run a fit and keep its result."""
-        model, memoryless, self.report = fitting.run()
+        options = self.model_options, self.training_options, self.seed, self.device
+        model, memoryless, self.report = Fitting(data, specs, *options, checkpoint, tick, **start).run()
         self.model, self.memoryless = model.to(self.device).eval(), memoryless.to(self.device)
-        self.specs = fitting.specs
+        self.specs, self._checkpoint = specs, checkpoint
+        return self.store_reward_queries(data)
 
     def adapted(
         self,
@@ -191,8 +181,7 @@ class Secret:
         adapted = Secret(device=str(self.device), **options)
         start = {"initial": model.state_dict(), "classes": self.reward_classes}
         with progress_bar(progress, "updates") as tick:
-            adapted._take(adapted._fitting(data, _fitted(self.specs), Checkpoint(None, {}), tick, **start))
-        return adapted.store_reward_queries(data)
+            return adapted._fit(data, _fitted(self.specs), Checkpoint(None, {}), tick, **start)
 
     def store_reward_queries(self, data: "Trajectories") -> Self:
         """Keep what the positive rewards of some trajectories attend to, for ``step_credit``; ``fit`` does so."""
@@ -238,7 +227,6 @@ class Secret:
         rewards: str = "all",
         tolerance: int = 0,
         decided: bool = False,
-        readout: str = "attention",
         progress: bool | None = None,
     ) -> Attributions:
         """Who earned each reward that is predicted correctly.
@@ -251,15 +239,13 @@ class Secret:
             tolerance: A prediction counts as correct within so many steps of the reward (5 in the paper's DMLab
                 setting).
             decided: Also attribute rewards that the present decides: of these, attention is not credit.
-            readout: What credit is: "attention", "attention x value" (times the norm of what was attended to), or
-                "leave-one-out" (how much less likely the reward is without the step).
             progress: Show a progress bar; by default if the terminal is interactive.
         """
         model = self.fitted_for(data)
         with progress_bar(progress, "rewards") as tick:
             return attribute(
                 model, _fitted(self.memoryless), self.reward_classes, data, self.device,
-                rewards=rewards, tolerance=tolerance, tick=tick, decided=decided, readout=readout,
+                rewards=rewards, tolerance=tolerance, tick=tick, decided=decided,
             )  # fmt: skip
 
     def inspector(self, data: "Trajectories") -> AttentionInspector:
@@ -273,15 +259,8 @@ class Secret:
 
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file: weights, and everything else as JSON in its header."""
-        observation_space, action_space = _fitted(self.specs)
-        about = {
-            "observation_space": observation_space,
-            "action_space": action_space,
-            "model": asdict(self.model_options),
-            "training": asdict(self.training_options),
-            "seed": self.seed,
-            "report": _fitted(self.report).to_json(),
-        }
+        spaces = dict(zip(("observation_space", "action_space"), _fitted(self.specs), strict=True))
+        about = {**spaces, "report": _fitted(self.report).to_json(), **self._about()}
         parts = {
             "": _fitted(self.model).state_dict(),
             _MEMORYLESS: _fitted(self.memoryless).state_dict(),
@@ -300,7 +279,7 @@ class Secret:
         def build(about: dict[str, Any], arrays: dict[str, Any]) -> Any:
             options = {**about["model"], **about["training"], "filters": tuple(about["model"]["filters"])}
             secret = cls(seed=about["seed"], device=device, **options)
-            secret.specs = (about["observation_space"], about["action_space"])
+            secret.specs = about["observation_space"], about["action_space"]
             secret.report = FitReport.from_json(about["report"])
             tensors = {name: torch.from_numpy(array).to(secret.device) for name, array in arrays.items()}
             queries, of_memoryless = (_popped(tensors, prefix) for prefix in (_QUERIES, _MEMORYLESS))

@@ -18,7 +18,6 @@ from secret_rl.credit.secret.options import ModelOptions
 from secret_rl.credit.secret.tokens import Rows
 from secret_rl.encoders import Flat, Spec, flat_size, observation_encoder
 
-_ALL_ATTENTION = 1 - 1e-4
 _NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # each distance below 32 has a bias of its own; 48 are shared by the rest
 VALUE_GAIN = 5.0  # the value projection starts out so much larger
 _BIAS_SCALE = 8.0  # an optimiser moves each number by about the same: a bias has further to go
@@ -141,7 +140,7 @@ class RewardPredictor(nn.Module):
     def predict_rows(self, tokens: Tensor, index: Tensor, times: Tensor) -> tuple[Prediction, Tensor, Tensor]:
         """Predict only the steps ``times`` (batch, rows): the cost and memory of rows, not of all pairs of steps.
 
-        ``tokens`` are encoded and prepared. Also gives the rows' x and the values of all steps, for ``leave_one_out``.
+        ``tokens`` are encoded and prepared. Also gives the rows' x and the values of all steps.
         """
         units = self.options.units
         query_weight, key_value_weight = self.projections.weight.split([units, 2 * units])
@@ -159,25 +158,6 @@ class RewardPredictor(nn.Module):
     def predict_alone(self, x: Tensor) -> Tensor:
         """(..., units) of a step -> (..., class) logits of a row that looks at nothing but the sink."""
         return self.classify(x, self.sink_value.expand_as(x), Dropout(None))
-
-    def leave_one_out(self, row_x: Tensor, weights: Tensor, value: Tensor, classes: Tensor) -> Tensor:
-        """(rows, key) how much log-probability of ``classes`` (rows,) each step adds to the prediction of a row.
-
-        ``weights`` (rows, 1 + key), ``value`` (rows, key, units). A step is taken out of what the row gathers, and the
-        others take over its attention: exact with one layer. Where it has all of it, the sink takes over.
-        """
-        share = weights[:, 1:, None]
-        mixed = (weights[:, None, 1:] @ value + weights[:, :1, None] * self.sink_value).expand_as(value)
-        others = torch.where(
-            share > _ALL_ATTENTION, self.sink_value.expand_as(value),
-            (mixed - share * value) / (1 - share).clamp(min=1 - _ALL_ATTENTION),
-        )  # fmt: skip
-        chosen = classes[:, None, None].expand(*value.shape[:2], 1)
-        whole, without = (
-            self.classify(row_x[:, None].expand_as(value), gathered, Dropout(None)).log_softmax(-1).gather(-1, chosen)
-            for gathered in (mixed[:, :1].expand_as(value), others)
-        )
-        return (whole - without)[..., 0]
 
     def score(self, query: Tensor, key: Tensor, times: Tensor) -> Tensor:
         """Attention scores of the rows at ``times`` ((query,) or (batch, query)) for the sink and for earlier steps.

@@ -61,8 +61,6 @@ class TrainingOptions:
     """Validations without progress after which learning has come to rest."""
     attention_penalty: float = 0.1
     """Added to the loss for attention to steps instead of the sink, once predictions work: it sharpens credit."""
-    compile: bool = False
-    """Let PyTorch fuse the small kernels of an update on a GPU: about twice as fast, after compiling for a while."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "evaluate_every", "patience"):

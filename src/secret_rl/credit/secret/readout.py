@@ -20,10 +20,8 @@ from secret_rl.trajectories.nested import arrays_of, map_arrays
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
-READOUTS = ("attention", "attention x value", "leave-one-out")
 _STEPS_AT_A_TIME = 1 << 13  # bounds memory whatever the number and length of trajectories; fits in caches
 _ROWS_AT_A_TIME = 512  # of one episode: a row holds the scores of all steps before it
-_NUMBERS_AT_A_TIME = 1 << 24
 _DECIDED = 0.98  # probability without memory from which the present decides a reward
 _QUERIES = 256
 # One step alone and among others get the same credit, to the bit: products of few rows are rounded otherwise than
@@ -42,14 +40,11 @@ def attribute(
     tolerance: int = 0,
     tick: Tick = lambda *_: None,
     decided: bool = False,
-    readout: str = "attention",
 ) -> Attributions:
     """Credit for rewards that are predicted correctly. Only their rows are computed.
 
     Rewards that the present decides are left out, unless ``decided``.
     """
-    if readout not in READOUTS:
-        raise ValueError(f"readout must be one of {', '.join(READOUTS)}, got {readout!r}")
     if tolerance < 0:
         raise ValueError(f"tolerance must not be negative, got {tolerance}")
     wanted = of_kind(np.asarray(data.rewards), rewards)
@@ -67,7 +62,7 @@ def attribute(
     episodes = np.searchsorted(tokens.offsets, steps, side="right") - 1
     found: list[tuple[Any, ...]] = [tuple(np.zeros(0, dtype) for dtype in [np.int64] * 4 + [np.float32] * 2)]
     for part in _blocks(episodes, tokens.lengths):
-        found.append(_rows(model, tokens, table, steps[part], episodes[part], tolerance, readout, device))
+        found.append(_rows(model, tokens, table, steps[part], episodes[part], tolerance, device))
         tick("", int(part[-1]) + 1, len(steps))
     episode, step, predicted_at, sizes, evidence, weights = map(np.concatenate, zip(*found, strict=True))
     return Attributions(
@@ -107,7 +102,6 @@ def _rows(
     wanted: NDArray[np.int64],
     episodes: NDArray[np.int64],
     tolerance: int,
-    readout: str,
     device: torch.device,
 ) -> tuple[Any, ...]:
     """(episode, step, predicted_at, row size, evidence, weights) of the correctly predicted among some rewards."""
@@ -127,7 +121,7 @@ def _rows(
         ids = tokens.ids[tokens.offsets[distinct][:, None] + padded]
         index, encoded = torch.from_numpy(ids.astype(np.int64)).to(device), table
     rows = torch.from_numpy(times.reshape(len(distinct), -1)).to(device)
-    prediction, row_x, value = model.predict_rows(encoded, index, rows)
+    prediction, row_x, _ = model.predict_rows(encoded, index, rows)
     predicted = prediction.logits.argmax(-1).cpu().numpy().reshape(times.shape)
     correct = predicted[local, slot] == tokens.classes[wanted][:, None]  # (rewards, shifts)
     hits = np.flatnonzero(correct.any(1))
@@ -135,41 +129,13 @@ def _rows(
     at = times[local[hits], slot[hits], shift]
     where = torch.from_numpy(local[hits]).to(device), torch.from_numpy(slot[hits] * len(shifts) + shift).to(device)
     classes = torch.from_numpy(tokens.classes[wanted[hits]].astype(np.int64)).to(device)
-    row_x, attention = row_x[where], over_steps(prediction.scores[where])
     with_past, alone = (
         logits.log_softmax(-1).gather(1, classes[:, None])[:, 0]
-        for logits in (prediction.logits[where], model.predict_alone(row_x))
+        for logits in (prediction.logits[where], model.predict_alone(row_x[where]))
     )
-    credit = attention
-    if readout != "attention":
-        credit = _other_readout(model, readout, row_x, prediction.weights[where], value, where[0], classes)
-        credit = credit * (attention > 0)
-        total = credit.sum(1, keepdim=True)  # a row for which it is 0 everywhere keeps its attention
-        credit = torch.where(total > 0, credit / total.clamp(min=1e-30), attention)
-    sizes = at + 1
-    weights = credit.cpu().numpy()[np.arange(credit.shape[1]) < sizes[:, None]]
+    sizes, attention = at + 1, over_steps(prediction.scores[where]).cpu().numpy()
+    weights = attention[np.arange(attention.shape[1]) < sizes[:, None]]
     return episodes[hits], steps[hits], at, sizes, (with_past - alone).cpu().numpy(), weights
-
-
-def _other_readout(
-    model: RewardPredictor,
-    readout: str,
-    row_x: Tensor,
-    weights: Tensor,
-    value: Tensor,
-    episode: Tensor,
-    classes: Tensor,
-) -> Tensor:
-    """(rows, key) credit that is not attention alone."""
-    if readout == "attention x value":
-        by_value: Tensor = weights[:, 1:] * value.norm(dim=-1)[episode]
-        return by_value
-    size = max(1, _NUMBERS_AT_A_TIME // (value.shape[1] * value.shape[2]))
-    parts = [
-        model.leave_one_out(row_x[part], weights[part], value[episode[part]], classes[part])
-        for part in torch.arange(len(row_x), device=row_x.device).split(size)
-    ]
-    return torch.cat([*parts, weights[:0, 1:]]).clamp(min=0)
 
 
 class Queries(NamedTuple):

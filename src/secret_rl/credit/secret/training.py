@@ -21,7 +21,6 @@ from secret_rl.credit.secret.tokens import Batch, Tokens
 
 _EVALUATION_BATCH_STEPS = 1 << 16  # steps per evaluation batch: bounds memory for long episodes
 _MOST_PAIRS = 1 << 25  # pairs of steps that attend to each other at a time
-BYTES_PER_PAIR = 24  # scores, weights, masks and their gradients
 _MOST_GRADIENT = 1.0  # norm
 _WINDOW = 32  # updates whose episodes are drawn together
 _COOLING, _LEAST_COOLING = 0.7, 150  # updates of the cooling down: a share of those before it, but so many at least
@@ -167,10 +166,6 @@ class Trainer:
             self._batches = (number, self.tokens.by_length(self.episodes[chosen], self.batch_size, rng))
         return self._batches[1][position]
 
-    def evaluate(self, episodes: NDArray[np.int64]) -> Evaluation:
-        """Predictions on some episodes, without dropout."""
-        return evaluate(self.model, self.tokens, episodes, self.device)
-
     def counters(self) -> dict[str, int | None]:
         """What ``restore`` needs beside ``state``."""
         return {name: getattr(self, name) for name in ("step", "cooling_from", "last_step", "half_learned_at")}
@@ -283,7 +278,6 @@ class _GraphedUpdate:
         self.time = torch.arange(int(tokens.lengths[trainer.episodes].max()), device=device)
         self.episodes = torch.zeros(trainer.batch_size, dtype=torch.int64, device=device)
         self.generator = torch.Generator(device)
-        self.loss = torch.compile(trainer.loss, dynamic=False) if trainer.options.compile else trainer.loss
         self.graph: Any = None
         self.result = torch.zeros((), device=device)
 
@@ -322,4 +316,4 @@ class _GraphedUpdate:
         rows = self.starts[self.episodes][:, None] + torch.minimum(self.time, lengths[:, None] - 1)
         weights = self.weights[rows] * (self.time < lengths[:, None])
         batch = Batch(self.table, self.ids[rows].long(), self.classes[rows].long(), weights)
-        self.result.copy_(self.trainer.descend(self.loss(batch, self.generator)))
+        self.result.copy_(self.trainer.descend(self.trainer.loss(batch, self.generator)))
