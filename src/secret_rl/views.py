@@ -220,7 +220,7 @@ class CenteredView(_EntryView):
         inside[..., self.channel] = 0
         first_row, first_column = (first[:, None, None] for first in divmod(cells, width))
         across = np.arange(self.window)
-        return padded[which[:, None, None], first_row + across[:, None], first_column + across]
+        return np.asarray(padded[which[:, None, None], first_row + across[:, None], first_column + across])
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         if len(shape) != 3 or self.channel >= shape[2]:
