@@ -136,13 +136,15 @@ def test_replay_buffers_of_other_kinds():
     data = from_replay_buffer(model.replay_buffer)
     assert data.lengths.tolist() == [50, 22] and data.actions.shape == (72, 2)
     frozen = agent_in(
-        sb3.DQN, "FrozenLake-v1", learning_starts=1000, optimize_memory_usage=True,
-        replay_buffer_kwargs={"handle_timeout_termination": False},
+        sb3.DQN, "FrozenLake-v1", learning_starts=1000, replay_buffer_kwargs={"handle_timeout_termination": False},
     )  # fmt: skip
     data = from_replay_buffer(frozen.learn(60).replay_buffer)
     assert data.observations.shape == (60,) and data.observation_space == gym.spaces.Discrete(16)
     with pytest.raises(ValueError, match="empty"):
         from_replay_buffer(agent_in(sb3.DQN, "FrozenLake-v1").replay_buffer)
+    frozen.replay_buffer.optimize_memory_usage = True
+    with pytest.raises(ValueError, match="make it with optimize_memory_usage=False"):
+        from_replay_buffer(frozen.replay_buffer)
 
 
 @pytest.mark.parametrize("n_envs", [1, 2])

@@ -21,13 +21,8 @@ def from_replay_buffer(buffer: ReplayBuffer) -> Trajectories:
 
     Time-outs become ``truncated`` if the buffer marks them (``handle_timeout_termination``, the default). The newest
     episode of each env may be unfinished: neither terminated nor truncated. Once the buffer has wrapped around, the
-    oldest steps of each env have lost the beginning of their episode and are left out.
-
-    An env that is reset in the middle of an episode, as ``learn`` does when it is called again, leaves an unfinished
-    episode, too: the next observation of its last step is not where the next step starts. A reset to that very
-    observation cannot be found. With ``optimize_memory_usage`` no next observations are kept: such an episode and the
-    one after it come out as one, unless ``learn(reset_num_timesteps=True)`` has marked its end as a termination, and
-    the final observation of an episode is the first one of the next.
+    oldest steps of each env have lost the beginning of their episode and are left out. A reset in the middle of an
+    episode, as a second call of ``learn`` makes, leaves an unfinished episode, too.
     """
     if buffer.size() == 0:
         raise ValueError("the replay buffer is empty: train or collect first")
@@ -56,41 +51,50 @@ class Segment(NamedTuple):
     """Whether the env was reset after it, though the episode had not ended."""
 
 
-def segments(buffer: ReplayBuffer) -> Iterator[Segment]:
+def segments(buffer: Any) -> Iterator[Segment]:
     """What a replay buffer holds of each episode, oldest first, env by env.
 
-    Unfinished are those that a reset cut off, and perhaps the newest of an env.
+    An episode also ends where a step led elsewhere than the next one starts: the environment was reset.
     """
-    order = (np.arange(buffer.size()) + (buffer.pos if buffer.full else 0)) % buffer.buffer_size
-    if buffer.optimize_memory_usage and buffer.full:
-        order = order[1:]  # the oldest slot's observation was overwritten by the newest next one
-    ended = buffer.dones[order] > 0
-    cut_off = _cut_off(buffer, order) & ~ended
-    for env in range(buffer.n_envs):
-        ends = np.flatnonzero(ended[:, env] | cut_off[:, env]) + 1
-        bounds = sorted({0, *ends.tolist(), len(order)})
-        for first, last in pairwise(bounds):
-            yield Segment(env, order[first:last], first == 0 and buffer.full, bool(cut_off[last - 1, env]))
-
-
-def _cut_off(buffer: Any, order: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(rows, envs) whether a step led elsewhere than the next one starts; not known of the last row."""
-    found = np.zeros((len(order), buffer.n_envs), np.bool_)
     if buffer.optimize_memory_usage:
-        return found
+        raise ValueError("the buffer does not keep what each step led to: make it with optimize_memory_usage=False")
+    order = (np.arange(buffer.size()) + (buffer.pos if buffer.full else 0)) % buffer.buffer_size
+    ended = buffer.dones[order] > 0
+    cut_off = np.zeros_like(ended)
     for first in range(0, len(order) - 1, _COMPARED_ROWS):
         rows = order[first : first + _COMPARED_ROWS + 1]
         led_to, starts = (
             map_arrays(lambda array, part=part: array[part].reshape(-1, *array.shape[2:]), nest)
             for nest, part in ((buffer.next_observations, rows[:-1]), (buffer.observations, rows[1:]))
         )
-        found[first : first + len(rows) - 1] = rows_differ(led_to, starts).reshape(-1, buffer.n_envs)
-    return found
+        cut_off[first : first + len(rows) - 1] = rows_differ(led_to, starts).reshape(-1, buffer.n_envs)
+    cut_off &= ~ended
+    for env in range(buffer.n_envs):
+        ends = np.flatnonzero(ended[:, env] | cut_off[:, env]) + 1
+        for first, last in pairwise(sorted({0, *ends.tolist(), len(order)})):
+            yield Segment(env, order[first:last], first == 0 and buffer.full, bool(cut_off[last - 1, env]))
 
 
-def as_episodes(buffer: ReplayBuffer, parts: Sequence[Segment]) -> Trajectories:
+def as_episodes(buffer: Any, parts: Sequence[Segment]) -> Trajectories:
     """Segments of a replay buffer as trajectories, in this order, those without their beginning included."""
-    episodes = [_episode(buffer, part) for part in parts]
+    episodes = []
+    for env, rows, *_ in parts:
+        last = rows[-1:]
+        timeout = bool(buffer.timeouts[last, env])
+        observations = map_arrays(
+            lambda seen, led_to: np.concatenate([seen[rows, env], led_to[last, env]]),  # noqa: B023
+            buffer.observations,
+            buffer.next_observations,
+        )
+        episodes.append(
+            {
+                "observations": unflattened(buffer.observation_space, observations),
+                "actions": unflattened(buffer.action_space, buffer.actions[rows, env]),
+                "rewards": buffer.rewards[rows, env],
+                "terminated": bool(buffer.dones[last, env]) and not timeout,
+                "truncated": timeout,
+            }
+        )
     return _packed(buffer, episodes, "replay buffer")
 
 
@@ -131,25 +135,6 @@ def from_rollout_buffer(buffer: RolloutBuffer) -> Trajectories:
 def _packed(buffer: Any, episodes: list[dict[str, Any]], source: str) -> Trajectories:
     spaces = {"observation_space": buffer.observation_space, "action_space": buffer.action_space}
     return Trajectories.from_episodes(episodes, **spaces, meta={"source": source})
-
-
-def _episode(buffer: Any, segment: Segment) -> dict[str, Any]:
-    env, rows = segment.env, segment.rows
-    if buffer.optimize_memory_usage:
-        following, last = buffer.observations, (rows[-1:] + 1) % buffer.buffer_size
-    else:
-        following, last = buffer.next_observations, rows[-1:]
-    observations = map_arrays(
-        lambda seen, after: np.concatenate([seen[rows, env], after[last, env]]), buffer.observations, following
-    )
-    timeout = bool(buffer.timeouts[rows[-1], env])
-    return {
-        "observations": unflattened(buffer.observation_space, observations),
-        "actions": unflattened(buffer.action_space, buffer.actions[rows, env]),
-        "rewards": buffer.rewards[rows, env],
-        "terminated": bool(buffer.dones[rows[-1], env]) and not timeout,
-        "truncated": timeout,
-    }
 
 
 def unflattened(space: Any, rows: Any) -> Any:

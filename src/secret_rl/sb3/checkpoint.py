@@ -21,7 +21,7 @@ from secret_rl.sb3.curves import DeepCurve
 from secret_rl.sb3.envs import layers
 from secret_rl.sb3.exploring import ExploringDQN
 from secret_rl.sb3.shaping import CreditBonusVecEnv
-from secret_rl.shaping.bonus import BonusShaper
+from secret_rl.shaping.wrappers import BonusShaper
 
 TRAINING = "training.safetensors"
 _FORMAT = FileFormat("secret-rl deep training", remedy="delete the folder and train again")
@@ -31,7 +31,7 @@ _MODEL_NUMBERS = (
     "num_timesteps", "_current_progress_remaining", "_n_updates", "_n_calls", "_episode_num", "exploration_rate",
 )  # fmt: skip
 """What learning counts in algorithms of Stable-Baselines3 and sb3-contrib; nothing else is set from a file."""
-_BUFFER_NUMBERS = ("pos", "full", "_credited_count")
+_BUFFER_NUMBERS = ("pos", "full")
 _LONG = 200  # characters of a description; longer ones are hashed
 
 

@@ -44,10 +44,6 @@ class ShapedReplayBuffer(ReplayBuffer):
         self.priority = float(priority)
         self.terms = np.zeros((self.buffer_size, self.n_envs), np.float32)
         self._shaped_rewards = np.zeros((self.buffer_size, self.n_envs), np.float32)  # the sum, rounded once
-        # The credited transitions, as row * n_envs + env: an array to draw from, and each one's place.
-        places = self.buffer_size * self.n_envs if priority else 0
-        self._credited, self._place_of = np.zeros(places, np.int64), np.full(places, -1, np.int64)
-        self._credited_count = 0
 
     @property
     def shaping_discount(self) -> float | None:
@@ -67,9 +63,6 @@ class ShapedReplayBuffer(ReplayBuffer):
         super().add(obs, next_obs, action, rewards, done, infos)
         self.terms[row] = terms
         self._shaped_rewards[row] = reward if self.shaping is None else self.rewards[row].astype(np.float64) + terms
-        if self.priority:
-            for transition, credited in enumerate(self._is_credited(slice(row, row + 1)).tolist(), row * self.n_envs):
-                self._count_as_credited(transition, credited)
 
     def relabel(self, shaping: ReplayShaping) -> None:
         """Shape everything that is stored anew, and what is to come; running episodes included.
@@ -90,12 +83,6 @@ class ShapedReplayBuffer(ReplayBuffer):
             self.terms[rows, env] = terms
             self._shaped_rewards[rows, env] = self.rewards[rows, env].astype(np.float64) + terms
             first += len(rows)
-        if self.priority:
-            credited = np.flatnonzero(self._is_credited(slice(self.size())))
-            self._credited_count = len(credited)
-            self._credited[: len(credited)] = credited
-            self._place_of[:] = -1
-            self._place_of[credited] = np.arange(len(credited))
         # The shaping is shown the newest steps, so that it knows the episodes that go on.
         newest = (self.pos - 1) % self.buffer_size
         running = [len(rows) for env, rows, *_ in parts if rows[-1] == newest and not self.dones[newest, env]]
@@ -117,11 +104,6 @@ class ShapedReplayBuffer(ReplayBuffer):
         actions = unflattened(self.action_space, actions)
         return self.shaping.step(started, seen, actions, following, rewards, ended & ~timeouts, ended & timeouts, infos)
 
-    def _is_credited(self, rows: slice) -> NDArray[np.bool_]:
-        """(rows * n_envs,)"""
-        found: NDArray[np.bool_] = (self.terms[rows] > 0) | (self.rewards[rows] > 0)
-        return found.ravel()
-
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """A batch of transitions with shaped rewards."""
         return self.sample_both(batch_size, env)[0]
@@ -129,9 +111,12 @@ class ShapedReplayBuffer(ReplayBuffer):
     def sample_both(self, batch_size: int, env: VecNormalize | None = None) -> tuple[Any, Any]:
         """A batch of transitions with shaped rewards, and the same batch with unshaped ones."""
         # The generator is that of all buffers of Stable-Baselines3: its seed is the agent's. Draws are in their order.
-        draw, count = np.random.randint, self._credited_count
-        number = np.random.binomial(batch_size, self.priority) if self.priority and count else 0  # noqa: NPY002
-        credited = self._credited[draw(0, count, number)] if number else self._credited[:0]
+        draw, number, credited = np.random.randint, 0, np.zeros(0, np.int64)
+        if self.priority:
+            held = slice(self.size())
+            credited = np.flatnonzero((self.terms[held] > 0) | (self.rewards[held] > 0))  # row * n_envs + env
+            number = np.random.binomial(batch_size, self.priority) if len(credited) else 0  # noqa: NPY002
+            credited = credited[draw(0, len(credited), number)] if number else credited[:0]
         rows = np.append(draw(0, self.size(), batch_size - number), credited // self.n_envs)
         envs = np.append(draw(0, self.n_envs, batch_size - number), credited % self.n_envs)
 
@@ -152,19 +137,6 @@ class ShapedReplayBuffer(ReplayBuffer):
             rewards=paid(self._shaped_rewards),
         )
         return shaped, shaped._replace(rewards=paid(self.rewards))
-
-    def _count_as_credited(self, transition: int, credited: bool) -> None:
-        place = int(self._place_of[transition])
-        if credited == (place >= 0):
-            return
-        if credited:
-            self._credited[self._credited_count], self._place_of[transition] = transition, self._credited_count
-            self._credited_count += 1
-        else:  # the last one takes its place
-            self._credited_count -= 1
-            last = self._credited[self._credited_count]
-            self._credited[place], self._place_of[last] = last, place
-            self._place_of[transition] = -1
 
     def _started(self, observations: Any) -> NDArray[np.bool_]:
         """Where a step from these observations is the first of an episode: the last one ended, or was cut off."""

@@ -7,19 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor
 
-from secret_rl.shaping.bonus import BonusShaper
-from secret_rl.shaping.core import PotentialLike, Shaper, ShapingConfig, last_seen
+from secret_rl.shaping.core import PotentialLike, PotentialShaper, last_seen
+from secret_rl.shaping.wrappers import BonusShaper
 
 
 class ShapedVecEnv(VecEnvWrapper):
     """Environments whose rewards a ``Shaper`` adds to, with the parts in the infos."""
 
-    shaping_discount: float | None = None
-    """The discount of the agent that the shaping is for; None: for any."""
-
-    def __init__(self, venv: VecEnv, shaper: Shaper) -> None:
+    def __init__(self, venv: VecEnv, shaper: type[Any], potential: PotentialLike, **options: Any) -> None:
         super().__init__(venv)
-        self._shaper = shaper
+        self._shaper = shaper(potential, venv.num_envs, venv.observation_space, venv.action_space, **options)
+        self.shaping_discount: float | None = self._shaper.discount
+        """The discount of the agent that the shaping is for; None: for any."""
         self._actions: NDArray[Any] | None = None
         self._none = np.zeros(venv.num_envs, np.bool_)
         source = venv.venv if type(venv) is VecMonitor else venv
@@ -85,60 +84,23 @@ class PotentialShapingVecEnv(ShapedVecEnv):
     """``PotentialShaping`` for the ``VecEnv`` of Stable-Baselines3: the same rewards, the same arguments.
 
     ``discount`` must be the algorithm's ``gamma``. Algorithms bootstrap where a time limit cuts an episode short: keep
-    ``truncation="keep"``.
-
-    Put a ``Monitor`` (or ``VecMonitor``) inside, so that the unshaped returns are logged: ``make_vec_env`` does.
+    ``truncation="keep"``. Put a ``Monitor`` or ``VecMonitor`` inside, so that the unshaped returns are logged;
     ``VecNormalize`` goes outside.
     """
 
-    def __init__(
-        self,
-        venv: VecEnv,
-        potential: PotentialLike,
-        discount: float,
-        *,
-        scale: float | str = 1.0,
-        truncation: str = "keep",
-    ) -> None:
-        spaces = venv.observation_space, venv.action_space
-        config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
-        super().__init__(venv, Shaper(config.potential, config.rewards, venv.num_envs, *spaces))
-        self.shaping_discount, self.shaping_scale = config.discount, config.scale
+    def __init__(self, venv: VecEnv, potential: PotentialLike, discount: float, **options: Any) -> None:
+        super().__init__(venv, PotentialShaper, potential, discount=discount, **options)
 
 
 class CreditBonusVecEnv(ShapedVecEnv):
     """``CreditBonus`` for the ``VecEnv`` of Stable-Baselines3; ``fade_steps`` counts the steps of all environments."""
 
-    def __init__(
-        self,
-        venv: VecEnv,
-        potential: PotentialLike,
-        *,
-        scale: float = 1.0,
-        fade_steps: int | None = None,
-        fade_at_return: float | None = None,
-    ) -> None:
-        spaces = venv.observation_space, venv.action_space
-        self.bonus = BonusShaper(
-            potential, venv.num_envs, *spaces, scale=scale, fade_steps=fade_steps, fade_at_return=fade_at_return
-        )
+    def __init__(self, venv: VecEnv, potential: PotentialLike, **options: Any) -> None:
+        super().__init__(venv, BonusShaper, potential, **options)
+        self.bonus: BonusShaper = self._shaper
         """How much of the bonus is left (``bonus.left``), and the state of that."""
-        super().__init__(venv, self.bonus)
         if venv.has_attr("shaping_discount"):  # of a potential inside
             self.shaping_discount = venv.get_attr("shaping_discount")[0]
-
-
-def shape_with(potential: PotentialLike, *, scale: float | str = 1.0, truncation: str = "keep") -> "_Shaping":
-    """Shaping for ``secret_rl.sb3.train``: makes shaped environments of environments and a discount."""
-    return _Shaping(PotentialShapingVecEnv, {"potential": potential, "scale": scale, "truncation": truncation})
-
-
-def bonus_with(
-    potential: PotentialLike, *, scale: float = 1.0, fade_steps: int | None = None, fade_at_return: float | None = None
-) -> "_Shaping":
-    """A bonus for ``secret_rl.sb3.train``, as ``CreditBonus`` pays it: ``train(..., shaping=bonus_with(credit))``."""
-    fading = {"fade_steps": fade_steps, "fade_at_return": fade_at_return}
-    return _Shaping(CreditBonusVecEnv, {"potential": potential, "scale": scale, **fading})
 
 
 @dataclass(frozen=True)
@@ -151,3 +113,13 @@ class _Shaping:
     def __call__(self, venv: VecEnv, discount: float) -> ShapedVecEnv:
         of_agent = {"discount": discount} if self.wrapper is PotentialShapingVecEnv else {}
         return self.wrapper(venv, **self.options, **of_agent)  # type: ignore[no-any-return]
+
+
+def shape_with(potential: PotentialLike, *, scale: float | str = 1.0, truncation: str = "keep") -> _Shaping:
+    """Shaping for ``secret_rl.sb3.train``: makes shaped environments of environments and a discount."""
+    return _Shaping(PotentialShapingVecEnv, {"potential": potential, "scale": scale, "truncation": truncation})
+
+
+def bonus_with(potential: PotentialLike, *, scale: float = 1.0, fade_steps: int | None = None) -> _Shaping:
+    """A bonus for ``secret_rl.sb3.train``, as ``CreditBonus`` pays it: ``train(..., shaping=bonus_with(credit))``."""
+    return _Shaping(CreditBonusVecEnv, {"potential": potential, "scale": scale, "fade_steps": fade_steps})

@@ -1,13 +1,11 @@
 """What a potential is, and the one place where Phi becomes reward: termination, truncation, scale and discount.
 
-A potential may look at the state alone or remember the whole history: the history is a state, so shaping with it
-still changes no optimal policy. Its answer for the same history must not change while an agent learns from stored
-rewards: freeze it, or relabel what is stored.
+A potential may remember the whole history: that is a state, so shaping with it changes no optimal policy.
 """
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
 from math import isfinite, nextafter
 from numbers import Real
 from os import PathLike
@@ -171,54 +169,26 @@ PotentialLike = Potential | Callable[[Any, Info], float] | str | PathLike[str]
 """A potential, a function of (observation, info), or the path of a saved table or learned potential."""
 
 
-@dataclass(frozen=True)
-class ShapingConfig:
-    """What all wrappers take, checked."""
+class Shaper:
+    """The shaping of n environments: queries a potential, and keeps Phi of the present states."""
 
-    potential: Potential
-    discount: float
-    scale: float
-    keep_on_truncation: bool
+    discount: float | None = None
+    """That of the agent the shaping is for; None: any."""
 
-    @classmethod
-    def from_args(
-        cls, potential: PotentialLike, discount: float, scale: float | str, truncation: str, *spaces: gym.Space[Any]
-    ) -> "ShapingConfig":
-        """Check what a wrapper was given, against the two spaces of a single environment where they are known."""
-        loaded = load_potential(potential)
+    def __init__(self, potential: PotentialLike, n: int, *spaces: gym.Space[Any]) -> None:
+        """``spaces``: observations and actions of a single environment, where they are known."""
+        self.potential = load_potential(potential)
         if spaces:
-            check_spaces(loaded, *spaces)
-        discount = check_number("discount", discount, lambda number: 0 < number <= 1, "the agent's own, in (0, 1]")
-        if truncation not in ("keep", "zero"):
-            choices = '"keep" (the agent bootstraps where a time limit cuts an episode short) or "zero" (it does not)'
-            raise ValueError(f"truncation must be {choices}, got {truncation!r}")
-        return cls(loaded, discount, _scale(loaded, scale), truncation == "keep")
+            check_spaces(self.potential, *spaces)
+        self._begin(n, *spaces)
+
+    def _begin(self, n: int, *spaces: gym.Space[Any]) -> None:
+        self._spaces, self._carry = spaces, self.potential.init(n)
+        self._none, self.phi = np.zeros(n, np.bool_), np.zeros(n)  # (n,) Phi of the present states, not scaled
 
     def rewards(self, phi: Values, next_phi: Values, terminated: Mask, truncated: Mask) -> Values:
-        """(n,) what shaping adds to the rewards of n steps: discount * Phi' - Phi.
-
-        Terminal states have no potential, or the optimal policies would change. Termination wins over truncation.
-        """
-        ended = terminated if self.keep_on_truncation else terminated | truncated
-        if np.count_nonzero(ended):
-            next_phi = np.where(ended, 0.0, next_phi)
-        return self.discount * (self.scale * next_phi) - self.scale * phi
-
-
-class Shaper:
-    """The shaping of n environments: queries a potential, and keeps Phi of the present states.
-
-    ``rewards`` of (phi, next_phi, terminated, truncated) says what is added to the rewards of n steps.
-    """
-
-    def __init__(
-        self, potential: Potential, rewards: Callable[[Values, Values, Mask, Mask], Values], n: int, *spaces: Any
-    ) -> None:
-        self.potential, self.rewards, self._spaces = potential, rewards, spaces
-        self._carry = potential.init(n)
-        self._none = np.zeros(n, np.bool_)
-        self.phi = np.zeros(n)
-        """(n,) of the present states, not scaled."""
+        """(n,) what is added to the rewards of n steps."""
+        raise NotImplementedError
 
     def batch(self, starts: Mask, steps: Mask, observations: Any, actions: Any, rewards: Any, infos: Infos) -> Batch:
         """A batch of these environments."""
@@ -264,6 +234,43 @@ class Shaper:
         return np.array(phi, np.float64)  # the potential may go on with its own
 
 
+class PotentialShaper(Shaper):
+    """discount * Phi' - Phi; options as for ``PotentialShaping``."""
+
+    def __init__(
+        self,
+        potential: PotentialLike,
+        n: int,
+        *spaces: gym.Space[Any],
+        discount: float,
+        scale: float | str = 1.0,
+        truncation: str = "keep",
+    ) -> None:
+        super().__init__(potential, n, *spaces)
+        self.discount = check_number("discount", discount, lambda number: 0 < number <= 1, "the agent's own, in (0, 1]")
+        if truncation not in ("keep", "zero"):
+            choices = '"keep" (the agent bootstraps where a time limit cuts an episode short) or "zero" (it does not)'
+            raise ValueError(f"truncation must be {choices}, got {truncation!r}")
+        self.scale, self.keep_on_truncation = _scale(self.potential, scale), truncation == "keep"
+
+    def over(self, n: int, *spaces: gym.Space[Any]) -> "PotentialShaper":
+        """The same shaping of other environments, whose spaces are not checked."""
+        other = copy(self)
+        other._begin(n, *spaces)
+        return other
+
+    def rewards(self, phi: Values, next_phi: Values, terminated: Mask, truncated: Mask) -> Values:
+        """(n,) discount * Phi' - Phi.
+
+        Terminal states have no potential, or the optimal policies would change. Termination wins over truncation.
+        """
+        assert self.discount is not None
+        ended = terminated if self.keep_on_truncation else terminated | truncated
+        if np.count_nonzero(ended):
+            next_phi = np.where(ended, 0.0, next_phi)
+        return self.discount * (self.scale * next_phi) - self.scale * phi
+
+
 def load_potential(potential: PotentialLike) -> Potential:
     """A potential as it is, or of a function, or read from a file: a table or a learned one."""
     from secret_rl.shaping.learned import LearnedPotential
@@ -282,16 +289,14 @@ def load_potential(potential: PotentialLike) -> Potential:
             return potential  # type: ignore[return-value]
         if callable(potential):
             return FunctionPotential(potential)
-    raise TypeError(
-        f"{potential!r} is not a potential: expected an object with init and step, a function of (observation, info), "
-        "or the path of a saved one"
-    )
+    expected = "an object with init and step, a function of (observation, info), or the path of a saved one"
+    raise TypeError(f"{potential!r} is not a potential: expected {expected}")
 
 
-def check_spaces(potential: Potential, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+def check_spaces(potential: Potential, *spaces: gym.Space[Any]) -> None:
     """An error where a potential does not fit a single environment of these spaces."""
     if hasattr(potential, "check_spaces"):
-        potential.check_spaces(observation_space, action_space)
+        potential.check_spaces(*spaces)
 
 
 def warn_unless_credit(secret: object) -> None:
@@ -353,10 +358,8 @@ def _scale(potential: Potential, scale: float | str) -> float:
     bound, reward_bound = (getattr(potential, name, None) for name in ("bound", "reward_bound"))
     if scale == "fit":
         if bound is None or reward_bound is None:
-            raise ValueError(
-                f'scale="fit" needs the bound and the reward_bound of {potential!r}, which are {bound} and '
-                f"{reward_bound}: make the potential with reward_bound=, or give scale a number"
-            )
+            needs = f"needs the bound and the reward_bound of {potential!r}, which are {bound} and {reward_bound}"
+            raise ValueError(f'scale="fit" {needs}: make the potential with reward_bound=, or give scale a number')
         fitting = min(1.0, reward_bound / bound) if bound > 0 else 1.0
         return fitting if fitting * bound <= reward_bound else nextafter(fitting, 0.0)  # the division may round up
     number = check_number("scale", scale, lambda number: number >= 0, 'a number of at least 0, or "fit"')

@@ -109,8 +109,7 @@ class VisitCounts:
     >>> [round(env.step(action)[1], 3) for action in (1, 3, 1, 3)]  # down and up again, twice
     [0.1, 0.1, 0.071, 0.071]
 
-    Counts belong to the wrapper, are shared by all environments in it, and never start anew. Where an episode starts
-    is not a visit. States that never repeat, of a clock or of noise, stay new forever.
+    Counts belong to the wrapper, are shared by all environments in it, and never start anew.
     """
 
     state: StateOf | None = None
@@ -168,19 +167,20 @@ class ChangingPotential:
     ChangingPotential(TablePotential(2 states, |Phi| <= 1), swapped 1 times)
 
     Every environment goes over to the new one when its next episode begins, so that within an episode Phi is one
-    function and what shaping pays still adds up to discount^T Phi_T - Phi_0: no policy becomes better or worse than
-    another (Devlin and Kudenko 2012). All environments shaped with it follow, within this process.
+    function and no policy becomes better or worse than another (Devlin and Kudenko 2012). All environments shaped with
+    it follow, within this process.
 
     Rewards that were *stored* before a swap stay shaped with the old potential: a replay buffer must be relabelled
-    (``ReplayShaping``). Wrappers settle ``scale="fit"`` once, with the potential they find: give later ones the same
-    range, or scale them yourself.
+    (``ReplayShaping``). Wrappers settle ``scale="fit"`` once, with the potential they find.
     """
 
+    present: Potential
+    """What episodes that begin now are shaped with."""
+
     def __init__(self, potential: PotentialLike) -> None:
-        self.present = self._checked(potential)
-        """What episodes that begin now are shaped with."""
-        self.swaps = 0
-        self._spaces: tuple[gym.Space[Any], gym.Space[Any]] | None = None
+        self._spaces: tuple[gym.Space[Any], ...] = ()
+        self.swaps = -1
+        self.swap(potential)
 
     @property
     def bound(self) -> float | None:
@@ -197,16 +197,17 @@ class ChangingPotential:
 
     def swap(self, potential: PotentialLike) -> None:
         """Shape episodes that begin from now on with another potential, which must fit the same environments."""
-        new = self._checked(potential)
-        if self._spaces is not None:
+        new = load_potential(potential)
+        if isinstance(new, ChangingPotential):
+            raise TypeError(f"{new!r} changes on its own: give what it holds, its present")
+        if self._spaces:
             check_spaces(new, *self._spaces)
-        self.swaps += 1
-        self.present = new  # at once: an environment in another thread sees the old one or the new one
+        self.present, self.swaps = new, self.swaps + 1
 
-    def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+    def check_spaces(self, *spaces: gym.Space[Any]) -> None:
         """An error where the present one does not fit; later ones will be checked alike."""
-        check_spaces(self.present, observation_space, action_space)
-        self._spaces = observation_space, action_space
+        check_spaces(self.present, *spaces)
+        self._spaces = spaces
 
     def init(self, n: int, /) -> list["_Group"]:  # noqa: ARG002
         """No episode has begun."""
@@ -229,13 +230,6 @@ class ChangingPotential:
                 group.carry, answers = group.potential.step(group.carry, part)
                 phi = np.where(part.active, answers, phi)
         return carry, phi
-
-    @staticmethod
-    def _checked(potential: PotentialLike) -> Potential:
-        loaded = load_potential(potential)
-        if isinstance(loaded, ChangingPotential):
-            raise TypeError(f"{loaded!r} changes on its own: give what it holds, its present")
-        return loaded
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.shaping.core import Infos, Mask, PotentialLike, Shaper, ShapingConfig, Values, check_spaces
+from secret_rl.shaping.core import Infos, Mask, PotentialLike, PotentialShaper, Values, check_spaces
 from secret_rl.shaping.table import TablePotential
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays
@@ -28,18 +28,16 @@ class ReplayShaping:
     is stored can be paid anew: ``shaping.clone_with(potential).over(trajectories)``.
     """
 
-    def __init__(
-        self, potential: PotentialLike, discount: float, *, scale: float | str = 1.0, truncation: str = "keep"
-    ) -> None:
-        self._config = config = ShapingConfig.from_args(potential, discount, scale, truncation)
-        self.potential, self.discount, self.scale = config.potential, config.discount, config.scale
-        self._options: dict[str, Any] = {"scale": scale, "truncation": truncation}
-        self._shaper: Shaper | None = None  # of the transitions that arrive
+    def __init__(self, potential: PotentialLike, discount: float, **options: Any) -> None:
+        self._made = PotentialShaper(potential, 1, discount=discount, **options)
+        self.potential, self.discount, self.scale = self._made.potential, discount, self._made.scale
+        self._options = options
+        self._shaper: PotentialShaper | None = None  # of the transitions that arrive
         self._begun = np.zeros(0, np.bool_)
 
     def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
-        return f"ReplayShaping({self.potential!r}, {self.discount}, {options})"
+        options = "".join(f", {name}={value!r}" for name, value in self._options.items())
+        return f"ReplayShaping({self.potential!r}, {self.discount}{options})"
 
     def clone_with(self, potential: PotentialLike) -> "ReplayShaping":
         """The same shaping with another potential, and no episode begun; ``scale="fit"`` is fitted to it anew."""
@@ -93,8 +91,7 @@ class ReplayShaping:
             )
         started, terminated, truncated = (np.asarray(mask, np.bool_) for mask in (started, terminated, truncated))
         if self._shaper is None:
-            spaces = infer(observations), infer(actions)
-            self._shaper = Shaper(self.potential, self._config.rewards, len(started), *spaces)
+            self._shaper = self._made.over(len(started), infer(observations), infer(actions))
             self._begun = np.zeros(len(started), np.bool_)
         begun = self._begun | started
         if not begun.all():
@@ -111,10 +108,9 @@ class ReplayShaping:
         starts, lengths = np.asarray(data.offsets)[chosen], data.lengths[chosen]
         last = starts + lengths - 1
         over = np.asarray(data.terminated)[last]
-        if not self._config.keep_on_truncation:
+        if not self._made.keep_on_truncation:
             over = over | np.asarray(data.truncated)[last]
-        spaces = data.observation_space, data.action_space
-        shaper = Shaper(self.potential, self._config.rewards, len(chosen), *spaces)
+        shaper = self._made.over(len(chosen), data.observation_space, data.action_space)
         none = np.zeros(len(chosen), np.bool_)
         first_infos = {} if data.states is None else {"state": _rows(data.states, starts)}
         shaper.start(~none, _rows(data.observations, starts), first_infos)

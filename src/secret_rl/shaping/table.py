@@ -21,7 +21,7 @@ StateOf = Callable[[Any, Mapping[str, Any]], Any]
 """(observation, info) of one step to a state: anything ``canonical`` accepts."""
 
 _FORMAT = FileFormat("secret-rl table potential", remedy="restore it or estimate the potential again")
-_ASKED_BEFORE_WARNING = 30  # states in a row, none of them known
+_IN_VAIN = 30  # states in a row, none of them known
 _LONGEST_ARRAY = 1 << 20  # entries of a table over whole numbers that is kept as an array, too
 _FARTHEST = 2.0**62  # cells count in 64 bits
 
@@ -32,16 +32,10 @@ def canonical(state: Any) -> Hashable:
         state = state.tolist()
     if isinstance(state, tuple | list):
         return tuple(map(canonical, state))
-    if isinstance(state, float):
-        return state + 0.0
-    try:
-        hash(state)
-    except TypeError:
-        raise TypeError(
-            f"{state!r} cannot be a state: expected numbers, strings, bytes, or tuples or arrays of them; "
-            "make one of it with state=, a function of (observation, info)"
-        ) from None
-    return state  # type: ignore[no-any-return]
+    if not isinstance(state, Hashable):
+        expected = "expected numbers, strings, bytes, or tuples or arrays of them"
+        raise TypeError(f"{state!r} cannot be a state: {expected}; make one of it with state=")
+    return state + 0.0 if isinstance(state, float) else state
 
 
 @dataclass(frozen=True)
@@ -82,14 +76,11 @@ class GridKey:
     """Entries of a ``Dict`` observation, joined in this order; (): the observation itself."""
 
     def __post_init__(self) -> None:
-        many = isinstance(self.size, Iterable)
-        numbers = [
-            check_number("a cell size", size, lambda size: size > 0, "a positive number")
-            for size in (self.size if many else [self.size])  # type: ignore[union-attr]
-        ]
+        sizes = tuple(self.size) if isinstance(self.size, Iterable) else (self.size,)
+        numbers = tuple(check_number("a cell size", size, lambda one: one > 0, "a positive number") for size in sizes)
         if isinstance(self.keys, str):
             raise TypeError(f"keys must be a tuple of entries of a Dict observation, got {self.keys!r}")
-        object.__setattr__(self, "size", tuple(numbers) if many else numbers[0])
+        object.__setattr__(self, "size", numbers if isinstance(self.size, Iterable) else numbers[0])
         object.__setattr__(self, "keys", tuple(self.keys))
 
     def __call__(self, observation: Any, info: Mapping[str, Any]) -> tuple[int, ...]:  # noqa: ARG002
@@ -119,10 +110,8 @@ class GridKey:
             raise ValueError(f"{self} does not fit {space}: expected a Box or whole numbers")
         dimensions = sum(math.prod(part.shape or ()) for part in parts)
         if isinstance(self.size, tuple) and len(self.size) != dimensions:
-            raise ValueError(
-                f"{self} has {len(self.size)} cell sizes, but the observation has {dimensions} dimensions: "
-                "give one for each, or one number for all"
-            )
+            sizes = f"{len(self.size)} cell sizes, but the observation has {dimensions} dimensions"
+            raise ValueError(f"{self} has {sizes}: give one for each, or one number for all")
 
 
 def check_source(state: StateOf | None, space: gym.Space[Any] | None = None) -> None:
@@ -139,10 +128,8 @@ def batch_states(state: StateOf | None, batch: Batch) -> Any:
         states = batch.entry("state")
         if states is None:
             given = [name for name in batch.info(int(batch.rows[0])) if not name.startswith("_")]
-            raise ValueError(
-                f'info has no "state" to look up (it has {given}): give a state=, such as ObservationKey(), '
-                "GridKey(...) or a function of (observation, info)"
-            )
+            remedy = "give a state=, such as ObservationKey(), GridKey(...) or a function of (observation, info)"
+            raise ValueError(f'info has no "state" to look up (it has {given}): {remedy}')
         return states
     if hasattr(state, "rows"):
         return batch.select(state.rows(batch.observations))
@@ -179,8 +166,7 @@ class TablePotential:
         if reward_bound is not None:
             reward_bound = check_number("reward_bound", reward_bound, lambda bound: bound >= 0, "0 or more")
         self.reward_bound = reward_bound
-        self._watching = True  # until a state is known, or the user was warned that none is
-        self._asked_in_vain = 0
+        self._in_vain: int | None = 0  # states looked up, none of them known; None: one was, or the user was warned
 
     @property
     def values(self) -> Mapping[Hashable, float]:
@@ -214,7 +200,7 @@ class TablePotential:
         else:
             states = [canonical(state) for state in states]
             answers = np.array([self._values.get(state, 0.0) for state in states], np.float64)
-        if self._watching and len(states):
+        if self._in_vain is not None and len(states):
             self._watch([canonical(state) for state in states])
         return answers
 
@@ -230,17 +216,12 @@ class TablePotential:
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write one JSON file, whole or not at all. Of a ``state`` function only the name is kept."""
-        source = (
-            None if self.state is None else {"kind": getattr(self.state, "__qualname__", type(self.state).__name__)}
-        )
-        if isinstance(self.state, ObservationKey | GridKey):
-            source = {"kind": type(self.state).__name__, **asdict(self.state)}
-        content = {
-            "state": source,
-            "reward_bound": self.reward_bound,
-            "states": [_key_to_json(state) for state in self._values],
-            "values": list(self._values.values()),
-        }
+        source = None
+        if self.state is not None:
+            fields = asdict(self.state) if isinstance(self.state, ObservationKey | GridKey) else {}
+            source = {"kind": getattr(self.state, "__qualname__", type(self.state).__name__), **fields}
+        states, values = [_key_to_json(state) for state in self._values], list(self._values.values())
+        content = {"state": source, "reward_bound": self.reward_bound, "states": states, "values": values}
         return _FORMAT.write_json(Path(path), content)
 
     @classmethod
@@ -273,17 +254,15 @@ class TablePotential:
         return first, values
 
     def _watch(self, states: list[Hashable]) -> None:
-        """Warn once if none of the first states asked for is known."""
-        self._asked_in_vain += len(states)
-        if any(state in self._values for state in states):
-            self._watching = False
-        elif self._asked_in_vain >= _ASKED_BEFORE_WARNING:
-            self._watching = False
-            example = next(iter(self._values))
+        """Warn once if none of the first states looked up is known."""
+        in_vain = (self._in_vain or 0) + len(states)
+        known = any(state in self._values for state in states)
+        self._in_vain = None if known or in_vain >= _IN_VAIN else in_vain
+        if not known and in_vain >= _IN_VAIN:
             warnings.warn(
-                f"none of the first {self._asked_in_vain} states is among the {len(self)} of the table, so nothing was "
-                f"shaped: {states[0]!r} was looked up, the table holds {example!r}; check that it was made for this "
-                "environment, and state=",
+                f"none of the first {in_vain} states is among the {len(self)} of the table, so nothing was shaped: "
+                f"{states[0]!r} was looked up, the table holds {next(iter(self._values))!r}; check that it was made "
+                "for this environment, and state=",
                 CoverageWarning,
                 stacklevel=2,
             )

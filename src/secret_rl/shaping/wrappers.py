@@ -1,6 +1,10 @@
-"""Shaping of Gymnasium's environments, single and vectorised: r + discount * Phi' - Phi, and nothing else changes."""
+"""Shaping of Gymnasium's environments, single and vectorised: by a potential, or with a bonus that fades.
 
-from collections.abc import Sequence
+A potential adds discount * Phi' - Phi. A bonus pays what a step earns at once and for good, whatever follows: it is not
+policy-invariant while it lasts, but deep agents gain more from it.
+"""
+
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any
 
@@ -9,23 +13,75 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from secret_rl.shaping.core import Mask, PotentialLike, Shaper, ShapingConfig, Values, last_seen, one_row
+from secret_rl.checks import check_integer
+from secret_rl.shaping.core import (
+    Batch,
+    Mask,
+    PotentialLike,
+    PotentialShaper,
+    Shaper,
+    Values,
+    check_number,
+    last_seen,
+    one_row,
+)
 
 _NO, _YES = np.zeros(1, np.bool_), np.ones(1, np.bool_)
+
+
+class BonusShaper(Shaper):
+    """Every rise of Phi, the last one too, and how much of that bonus is left; options as for ``CreditBonus``."""
+
+    def __init__(
+        self,
+        potential: PotentialLike,
+        n: int,
+        *spaces: gym.Space[Any],
+        scale: float = 1.0,
+        fade_steps: int | None = None,
+    ) -> None:
+        super().__init__(potential, n, *spaces)
+        self._scale = check_number("scale", scale, lambda number: number >= 0, "a number of at least 0")
+        self._fade_steps = None if fade_steps is None else check_integer("fade_steps", fade_steps, 1)
+        self._taken = 0  # steps of all environments
+
+    @property
+    def left(self) -> float:
+        """The share of the bonus that is left, from 1 to 0."""
+        return 1.0 if self._fade_steps is None else max(0.0, 1 - self._taken / self._fade_steps)
+
+    def rewards(self, phi: Values, next_phi: Values, terminated: Mask, truncated: Mask) -> Values:  # noqa: ARG002
+        """(n,) the bonus of n steps."""
+        return self.left * (self._scale * np.maximum(next_phi - phi, 0.0))
+
+    def step(self, batch: Batch, terminated: Mask, truncated: Mask, last: Batch | None = None) -> Values:
+        """(n,) the bonus of a step; 0 where an episode only started."""
+        bonus = super().step(batch, terminated, truncated, last)
+        self._taken += int(np.count_nonzero(batch.steps if last is None else batch.steps | last.steps))
+        return bonus
+
+    def state(self) -> dict[str, Any]:
+        """How far it has faded, and what its potential remembers of more than an episode: JSON values and arrays."""
+        return {"taken": self._taken, **(self._carry.state() if hasattr(self._carry, "state") else {})}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a ``state``."""
+        self._taken = state["taken"]
+        if hasattr(self._carry, "restore"):
+            self._carry.restore(state)
 
 
 class ShapedEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """An environment whose rewards a ``Shaper`` adds to, with the parts in the info. Its spec records the arguments."""
 
-    shaping_discount: float | None = None
-    """The discount of the agent that the shaping is for; None: for any."""
-
-    def __init__(self, env: gym.Env[Any, Any], shaper: Shaper, potential: PotentialLike, **arguments: Any) -> None:
+    def __init__(self, env: gym.Env[Any, Any], shaper: Any, potential: PotentialLike, **arguments: Any) -> None:
         arguments["potential"] = fspath(potential) if isinstance(potential, PathLike) else potential
         # Potentials may hold a whole model, and are not changed by use: no copy.
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
         gym.Wrapper.__init__(self, env)
         self._spaces, self._shaper = (env.observation_space, env.action_space), shaper
+        self.shaping_discount: float | None = shaper.discount
+        """The discount of the agent that the shaping is for; None: for any."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
@@ -59,20 +115,17 @@ class PotentialShaping(ShapedEnv):
     (0.05, 0.0, 0.05)
 
     ``info["env_reward"]`` and ``info["shaping_reward"]`` are the two parts of the reward. Shapings may be stacked:
-    the first stays the environment's, the second is the sum of all. Log returns inside of this wrapper, or from
-    ``info["env_reward"]``.
+    the first stays the environment's, the second is the sum of all. Log returns inside of this wrapper.
 
     Args:
         env: The environment.
         potential: A potential, a function of (observation, info), or the path of a saved one; a path survives
             ``env.spec.to_json()``, an object does not.
-        discount: The agent's own, in (0, 1]: with another one the optimal policies change. Agents find it with
-            ``env.get_wrapper_attr("shaping_discount")``.
+        discount: The agent's own, in (0, 1]: with another one the optimal policies change.
         scale: Multiplies the potential. ``"fit"`` scales it down, where needed, to what an episode can pay (its
             ``reward_bound``); a number that leaves it above that warns.
-        truncation: What Phi' is where an episode is cut short: ``"keep"`` for agents that bootstrap there (they value
-            the state that was cut off at its potential less), ``"zero"`` for agents that treat it as an end. Where the
-            episode terminates Phi' is 0, always.
+        truncation: What Phi' is where an episode is cut short: ``"keep"`` for agents that bootstrap there, ``"zero"``
+            for agents that treat it as an end. Where the episode terminates Phi' is 0, always.
     """
 
     def __init__(
@@ -84,15 +137,14 @@ class PotentialShaping(ShapedEnv):
         scale: float | str = 1.0,
         truncation: str = "keep",
     ) -> None:
-        spaces = env.observation_space, env.action_space
-        self._config = config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
+        options: dict[str, Any] = {"discount": discount, "scale": scale, "truncation": truncation}
+        shaper = PotentialShaper(potential, 1, env.observation_space, env.action_space, **options)
         inner = env.get_wrapper_attr("shaping_discount") if env.has_wrapper_attr("shaping_discount") else discount
-        if inner not in (config.discount, None):
+        if inner not in (discount, None):
             clash = f"the environment is shaped with discount {inner}, and discount {discount} is given"
             raise ValueError(f"{clash}: both must be the agent's own")
-        shaper = Shaper(config.potential, config.rewards, 1, *spaces)
-        super().__init__(env, shaper, potential, discount=discount, scale=scale, truncation=truncation)
-        self.potential, self.shaping_discount, self.shaping_scale = config.potential, config.discount, config.scale
+        super().__init__(env, shaper, potential, **options)
+        self.potential, self.shaping_scale = shaper.potential, shaper.scale
 
     def tabular_shaping(self, model: Any) -> dict[str, Any]:
         """The shaping as arrays over the states of a finite task, for compiled agents.
@@ -101,21 +153,56 @@ class PotentialShaping(ShapedEnv):
         """
         arrays = self.potential.tabulate(model)  # type: ignore[attr-defined]
         # The scale is not multiplied in: rounding would differ.
-        return {**arrays, **{name: getattr(self._config, name) for name in ("scale", "discount", "keep_on_truncation")}}
+        return {**arrays, **{name: getattr(self._shaper, name) for name in ("scale", "discount", "keep_on_truncation")}}
+
+
+class CreditBonus(ShapedEnv):
+    """Pays every rise of a potential of the history at once, and never takes it back.
+
+    >>> import gymnasium as gym, secret_rl as srl
+    >>> maze = gym.make("secret_rl/Triggers-v0", layout_seed=1)
+    >>> env = srl.CreditBonus(maze, srl.shaping.EventCredit("trigger_activated"), fade_steps=100_000)
+
+    With ``OnlineCredit`` a step is paid ``scale`` times what it earns, with ``VisitCounts`` for how new the state is
+    that it led to. Wrap twice for both bonuses. The parts of the reward are in the info, as in ``PotentialShaping``.
+
+    This is *not* policy-invariant: an agent may prefer the bonus to the task. Let it fade. Once it has, the agent
+    learns from the true reward alone.
+
+    Args:
+        env: The environment.
+        potential: As for ``PotentialShaping``.
+        scale: Of the bonus.
+        fade_steps: Steps over which the bonus falls to 0, in a straight line; None: it stays.
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], potential: PotentialLike, *, scale: float = 1.0, fade_steps: int | None = None
+    ) -> None:
+        options: dict[str, Any] = {"scale": scale, "fade_steps": fade_steps}
+        shaper = BonusShaper(potential, 1, env.observation_space, env.action_space, **options)
+        super().__init__(env, shaper, potential, **options)
+
+    @property
+    def left(self) -> float:
+        """The share of the bonus that is left, from 1 to 0."""
+        return float(self._shaper.left)
 
 
 class ShapedVectorEnv(VectorWrapper):  # generic since Gymnasium 1.4 only
     """Vector environments whose rewards a ``Shaper`` adds to, with the parts in the infos."""
 
-    shaping_discount: float | None = None
-    """The discount of the agent that the shaping is for; None: for any."""
+    shaper_class: type[Any]
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], shaper: Shaper) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], potential: PotentialLike, **options: Any) -> None:
         super().__init__(env)
         if env.metadata.get("autoreset_mode") is None:
             gym.logger.warn(f'{env} does not say its metadata["autoreset_mode"]: taking it for NEXT_STEP')
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode") or AutoresetMode.NEXT_STEP)
-        self._shaper = shaper
+        spaces = env.single_observation_space, env.single_action_space
+        self._shaper = self.shaper_class(potential, env.num_envs, *spaces, **options)
+        self.shaping_discount: float | None = self._shaper.discount
+        """The discount of the agent that the shaping is for; None: for any."""
         self._none = np.zeros(env.num_envs, np.bool_)
         self._over = self._none  # (n,) NEXT_STEP: the next step is a reset
 
@@ -172,19 +259,19 @@ class VectorPotentialShaping(ShapedVectorEnv):
     reward of an episode are in ``infos["final_info"]``, as everything else of its last step is.
     """
 
+    shaper_class = PotentialShaper
+
     def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        potential: PotentialLike,
-        discount: float,
-        *,
-        scale: float | str = 1.0,
-        truncation: str = "keep",
+        self, env: VectorEnv[Any, Any, Any], potential: PotentialLike, discount: float, **options: Any
     ) -> None:
-        spaces = env.single_observation_space, env.single_action_space
-        config = ShapingConfig.from_args(potential, discount, scale, truncation, *spaces)
-        super().__init__(env, Shaper(config.potential, config.rewards, env.num_envs, *spaces))
-        self.shaping_discount, self.shaping_scale = config.discount, config.scale
+        super().__init__(env, potential, discount=discount, **options)
+
+
+class VectorCreditBonus(ShapedVectorEnv):
+    """``CreditBonus`` for vector environments: the same arguments; ``fade_steps`` counts the steps of all of them."""
+
+    shaper_class = BonusShaper
+    left = CreditBonus.left
 
 
 def _env_rewards(rewards: Values, infos: dict[str, Any]) -> Values:
