@@ -55,7 +55,7 @@ def draw_map(
         bar[:] = RGB[COLOURS[door.colour - 1]]
     for x, y in [] if trail is None else np.asarray(trail, np.float64):
         dot(x, y, 0.06, TRAIL)
-    for key in puzzle.keys_left(status):
+    for key in (key for number, key in enumerate(puzzle.keys) if not status.taken >> number & 1):
         dot(*centre(key.cell), 0.28, RGB[COLOURS[key.colour - 1]])
     dot(*centre(puzzle.goal), 0.38, GOAL_COLOUR, diamond=True)
     x, y = centre(puzzle.start) if position is None else position

@@ -48,8 +48,7 @@ class QLearning:
     """Watkins' Q-learning; the defaults are the paper's (appendix A), and a discount of 0.99.
 
     Values start at 0, ties are broken at random, and actions are epsilon-greedy. The target of a step is
-    reward + discount * max Q(next state), without the second part where the episode terminated; a time limit is no end
-    of the task, so there the second part stays.
+    reward + discount * max Q(next state), and the reward alone where the episode terminated, but not at a time limit.
 
     >>> import gymnasium as gym, secret_rl
     >>> env = gym.make("secret_rl/Triggers-v0", size=5, triggers=1, layout_seed=3)
@@ -82,9 +81,8 @@ class QLearning:
     ) -> "TabularAgent":
         """Learn from scratch for so many episodes; the returns in ``curve`` are discounted and never shaped.
 
-        Where the environment is given as arrays (``tabular()``), and its wrappers either change nothing or shape
-        rewards, the learner is compiled and the environment is not stepped. Otherwise it is, with the same result, more
-        slowly.
+        Where the environment has arrays (``tabular()``), and its wrappers change nothing or shape rewards, the learner
+        is compiled and does not step it. Otherwise it does, with the same result, more slowly.
 
         Args:
             env: Its actions must be ``Discrete``.
@@ -207,11 +205,12 @@ class PlainRun:
         """``info["state"]`` if the first info has one, or a Discrete observation."""
         if "state" in info:
             return _state_in_info
-        if isinstance(self._env.observation_space, gym.spaces.Discrete):
+        space = self._env.observation_space
+        if isinstance(space, gym.spaces.Discrete):
             return lambda observation, _: int(observation)
         raise ValueError(
-            f"nothing tells states apart: observations are {self._env.observation_space}, expected Discrete, and info "
-            f'has no "state" but {sorted(map(str, info))}: pass state=, a function of (observation, info)'
+            f'nothing tells states apart: observations are {space}, expected Discrete, and info has no "state" but '
+            f"{sorted(map(str, info))}: pass state=, a function of (observation, info)"
         )
 
     def _row(self, observation: Any, info: Mapping[str, Any]) -> int:

@@ -101,14 +101,8 @@ def check_task(model: TabularModel, shaping: TabularShaping | None = None) -> No
         raise ValueError(f"next_states must have shape (states, actions), got shape {shape}")
     if model.max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {model.max_steps}")
-    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
-        "rewards": (model.rewards, shape),
-        "terminated": (model.terminated, shape),
-    }
-    indices: dict[str, tuple[Any, int]] = {
-        "start": (model.start, shape[0]),
-        "next_states": (model.next_states, shape[0]),
-    }
+    shapes: dict[str, Any] = {"rewards": (model.rewards, shape), "terminated": (model.terminated, shape)}
+    indices: dict[str, Any] = {"start": (model.start, shape[0]), "next_states": (model.next_states, shape[0])}
     numbers: dict[str, Any] = {"rewards": model.rewards}
     if shaping is not None:
         if np.ndim(shaping.credit) != 1 or not len(shaping.credit):
@@ -120,9 +114,7 @@ def check_task(model: TabularModel, shaping: TabularShaping | None = None) -> No
         numbers |= {"potential": shaping.potential, "credit": shaping.credit, "scale": shaping.scale}
     for name, (array, expected) in shapes.items():
         if np.shape(array) != expected:
-            raise ValueError(
-                f"{name} must have shape {expected} to fit next_states {shape}, got shape {np.shape(array)}"
-            )
+            raise ValueError(f"{name} must have shape {expected}, to fit next_states, got shape {np.shape(array)}")
     for name, (values, count) in indices.items():
         low, high = np.min(values), np.max(values)
         if low < 0 or high >= count:

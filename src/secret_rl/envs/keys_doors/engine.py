@@ -50,8 +50,8 @@ class Engine:
         self._capacity, self._timeout = capacity, timeout
         self._game: Any = None
         self._healthy = False  # the latest call returned: no failure, and no Ctrl-C in it
-        self._instance = ""
-        self._folder: Path | None = None
+        self.instance = ""  # in the names of the engine's process and its shared memory
+        self.folder: Path | None = None
 
     def load(self, textmap: bytes) -> Snapshot:
         """Begin an episode on this map."""
@@ -67,25 +67,20 @@ class Engine:
         self._call(self._timeout, self._game.make_action, [push, turn], tics)
         return self._snapshot()
 
-    @property
-    def traces(self) -> tuple[str, str]:
-        """The name that the engine's process and its shared memory carry, and its folder."""
-        return self._instance, str(self._folder)
-
     def close(self) -> None:
         """End the engine and remove its files."""
         self._healthy = False
-        if self._folder is not None:
+        if self.folder is not None:
             try:
                 self._finalizer()
             finally:
-                self._game = self._folder = None
-                watchdog.remove_shared_memory(self._instance)
+                self._game = self.folder = None
+                watchdog.remove_shared_memory(self.instance)
 
     def _start(self, textmap: bytes) -> None:
         vizdoom = _vizdoom()
-        game = vizdoom.DoomGame()
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="secret-rl-doom-"))
+        self._game = game = vizdoom.DoomGame()
+        self.folder = folder = Path(tempfile.mkdtemp(prefix="secret-rl-doom-"))
         self._calls = watchdog.shared_calls(folder)
         limit = min(_CLOSING, self._timeout)
         self._finalizer = weakref.finalize(self, _end, game, folder, self._calls, limit, os.getpid())  # without close()
@@ -108,9 +103,8 @@ class Engine:
         game.set_mode(vizdoom.Mode.PLAYER)
         game.set_seed(0)  # nothing in these maps is random
         game.add_game_args("+movebob 0")
-        self._game = game
         self._call(_START_FACTOR * self._timeout, game.init)
-        self._instance = str(game.get_instance_id())
+        self.instance = str(game.get_instance_id())
 
     def _replace(self, textmap: bytes) -> None:
         self._wad.put(textmap)
@@ -132,11 +126,10 @@ class Engine:
             _timed(timeout, self._calls, call, *arguments)
             self._healthy = True
         except Exception as failed:
-            overdue = time.monotonic() - begun > timeout
-            self.close()
-            what = f"did not answer within {timeout:g} s and was ended" if overdue else f"failed ({failed})"
-            hint = " (where it is only slow, make the environment with a larger engine_timeout)" if overdue else ""
-            raise RuntimeError(f"the engine {what}: call reset() to start it again{hint}") from failed
+            what = f"failed ({failed}): call reset() to start it again"
+            if time.monotonic() - begun > timeout:
+                what = f"did not answer within {timeout:g} s and was ended: call reset(), or raise engine_timeout"
+            raise RuntimeError(f"the engine {what}") from failed
         finally:
             if not self._healthy:  # Ctrl-C, too
                 self.close()

@@ -65,10 +65,8 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
     ``info`` holds the truth: ``position`` (x, y) in units (a room is 300 x 200), ``angle`` in degrees (0 east, 90
     north), ``held_key`` and, for the step just taken, ``key_picked`` and ``door_opened`` as colour numbers (0: none;
     1 is the first of ``COLOURS``) and ``goal_reached``; ``state``, the cell of 50 x 50 units and the held key as three
-    integers; and ``layout_seed``, the seed of the map.
-
-    It differs from the level in DeepMind Lab in its looks and its movement: a step turns by 12 degrees and walks up to
-    40 units, and the player slides on for a few steps (both with the default frame skip).
+    integers; and ``layout_seed``, the seed of the map. With the default frame skip a step turns by 12 degrees and walks
+    up to 40 units, and the player slides on for a few steps.
 
     Args:
         preset: Which puzzles: one of ``PRESETS``.
@@ -162,11 +160,10 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
     @property
     def engine_traces(self) -> tuple[str, str]:
         """How a running engine shows outside: the name in its process and shared memory, and its folder."""
-        return self._engine.traces
+        return self._engine.instance, str(self._engine.folder)
 
     def _info(self, before: Snapshot) -> dict[str, Any]:
-        now, puzzle = self.snapshot, self.puzzle
-        x, y = now.position
+        now, puzzle, (x, y) = self.snapshot, self.puzzle, self.snapshot.position
         return {
             "position": np.array((x, y)),
             "angle": now.angle,

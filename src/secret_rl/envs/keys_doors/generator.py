@@ -7,21 +7,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from secret_rl.checks import check_integer
-from secret_rl.envs.keys_doors.puzzle import (
-    COLOURS,
-    MAX_THINGS,
-    ROOM_HEIGHT,
-    ROOM_WIDTH,
-    Cell,
-    Door,
-    Key,
-    Puzzle,
-    Room,
-    neighbours,
-    plan,
-    room_cells,
-    room_origin,
-)
+from secret_rl.envs.keys_doors import puzzle as on_grid
+from secret_rl.envs.keys_doors.puzzle import COLOURS, MAX_THINGS, Cell, Door, Key, Puzzle, Room, neighbours, room_cells
 
 MAX_GRID = 5
 MAX_PER_ROOM = 2  # keys and goals, as in the original level
@@ -85,26 +72,15 @@ PRESETS = {
     "2x2-easy": PuzzleOptions(rows=2, columns=2, core=1),
     "3x3": PuzzleOptions(rows=3, columns=3, core=3),
     "dmlab-like": PuzzleOptions(
-        3,
-        3,
-        (1, 3),
-        traps=1,
-        red_herrings=1,
-        easy_extra=(0, 1),
-        extra_openable_doors=(0, 1),
-        unopenable_doors=2,
-        useless_keys=(0, 1),
+        rows=3, columns=3, core=(1, 3), traps=1, red_herrings=1, easy_extra=(0, 1), extra_openable_doors=(0, 1),
+        unopenable_doors=2, useless_keys=(0, 1),
     ),
-}
+}  # fmt: skip
 """Named puzzles; ``dmlab-like`` has the parts of DeepMind Lab's ``rooms_keys_doors_puzzle``."""
 
 
 def preset_options(preset: str, **changes: Any) -> PuzzleOptions:
-    """The preset, with some of its options changed.
-
-    >>> preset_options("2x2-easy", core=2) == PuzzleOptions(rows=2, columns=2, core=2)
-    True
-    """
+    """The preset, with some of its options changed."""
     if preset not in PRESETS:
         raise ValueError(f"no preset {preset!r}: use one of {', '.join(PRESETS)}, and options to change it")
     return replace(PRESETS[preset], **changes)
@@ -126,11 +102,9 @@ def generate(options: PuzzleOptions, seed: int) -> Puzzle:
             puzzle = _Draft(options, counts, rng).finished()
         except _Full:
             continue
-        if plan(puzzle) is not None:
+        if on_grid.plan(puzzle) is not None:
             return puzzle
-    remedy = (
-        f"use more rows or columns, fewer doors and keys (there are {len(COLOURS)} colours), or ranges such as (0, 1)"
-    )
+    remedy = f"use more rows or columns, fewer doors and keys (there are {len(COLOURS)} colours), or ranges: (0, 1)"
     raise ValueError(f"no puzzle with {options} was found in {ATTEMPTS} attempts: {remedy}")
 
 
@@ -154,7 +128,7 @@ class _Draft:
 
     def finished(self) -> Puzzle:
         """The puzzle; raises _Full where this draft has no place for a part."""
-        self._fill()
+        self._add_all()
         if max(len(self.keys), len(self.doors)) > MAX_THINGS:
             raise _Full
         core = self._counts["core"]
@@ -168,14 +142,17 @@ class _Draft:
         size = self._options.columns, self._options.rows
         return Puzzle(*size, tuple(self.rooms), keys, doors, goal, start, angle, core)
 
-    def _fill(self) -> None:
+    def _add_all(self) -> None:
         """The core first, then everything beside it."""
         options, counts = self._options, self._counts
         self._colours = [int(colour) + 1 for colour in self._rng.permutation(len(COLOURS))]
         self.objects[int(self._rng.integers(options.columns)), int(self._rng.integers(options.rows))] = 0
         core = counts["core"]
-        for _ in range(core):
-            self._add_core_step(self._new_colour())
+        for _ in range(core):  # a key and a door to a new room
+            colour, newest, all_rooms = self._new_colour(), self.rooms[-1:], self.rooms
+            door_from_newest = bool(self._rng.integers(2))  # or the key lies there: else the step before is optional
+            self._add_key(colour, all_rooms if door_from_newest else newest)
+            self._add_door(colour, newest if door_from_newest else all_rooms)
         self.objects[self.rooms[core]] += 1  # the goal
         for _ in range(counts["traps"]):
             step = int(self._rng.integers(core))  # behind its own door a core key is spent already
@@ -205,13 +182,6 @@ class _Draft:
         if not self._colours:
             raise _Full
         return self._colours.pop()
-
-    def _add_core_step(self, colour: int) -> None:
-        """A key and a door to a new room, one of the two in the newest core room: else the step before is optional."""
-        newest, all_rooms = self.rooms[-1:], self.rooms
-        door_from_newest = bool(self._rng.integers(2))
-        self._add_key(colour, all_rooms if door_from_newest else newest)
-        self._add_door(colour, newest if door_from_newest else all_rooms)
 
     def _add_key(self, colour: int, rooms: list[Room]) -> None:
         room = self._one([room for room in rooms if self.objects[room] < MAX_PER_ROOM])
@@ -257,10 +227,10 @@ class _Draft:
         return [(x, y) for x, y in neighbours(room) if 0 <= x < columns and 0 <= y < rows]
 
     def _door(self, colour: int, here: Room, there: Room) -> Door:
-        low, high = min(here, there), max(here, there)
-        (left, bottom), upright = room_origin(low), low[1] == high[1]
-        along = int(self._rng.integers(ROOM_HEIGHT if upright else ROOM_WIDTH))
-        cell = (left + ROOM_WIDTH, bottom + along) if upright else (left + along, bottom + ROOM_HEIGHT)
+        width, height = on_grid.ROOM_WIDTH, on_grid.ROOM_HEIGHT
+        (left, bottom), upright = on_grid.room_origin(min(here, there)), here[1] == there[1]
+        along = int(self._rng.integers(height if upright else width))
+        cell = (left + width, bottom + along) if upright else (left + along, bottom + height)
         return Door(colour, (here, there), cell)
 
     def _object_cells(self, doors: tuple[Door, ...]) -> dict[Room, list[Cell]]:
@@ -281,10 +251,4 @@ class _Draft:
 
 
 def _connected(cells: set[Cell]) -> bool:
-    waiting = [min(cells)]
-    left = cells - set(waiting)
-    while waiting:
-        near = left.intersection(neighbours(waiting.pop()))
-        left -= near
-        waiting.extend(near)
-    return not left
+    return on_grid.flood(min(cells), lambda cell: cells.intersection(neighbours(cell))) == cells

@@ -1,10 +1,6 @@
 """Scripted policies that know the true map: a solver, and a wanderer whose failures make credit learnable.
 
-Each is a function of the observation, bound to the environment it plays. ``secret_rl.collect`` takes their classes,
-too, and binds them to the environment of each worker::
-
-    data = secret_rl.collect(env, 100, Wanderer(env))
-    data = secret_rl.collect("secret_rl/KeysDoors-v0", 100, Wanderer, workers=8)
+``secret_rl.collect`` takes the classes, and binds them to the environment of each worker.
 """
 
 from abc import ABC, abstractmethod
@@ -28,8 +24,7 @@ _ASTRAY = 8  # most steps for which a random action is held
 class _Walker(ABC):
     """Walks from cell to cell of the true map to a target that ``_choose`` returns.
 
-    ``astray`` is the chance, at each step, to hold a random action for up to 8 steps: a learning agent runs into keys
-    backwards, too, and credit should know what that looks like.
+    ``astray`` is the chance, at each step, to hold a random action for up to 8 steps, as a learning agent does.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seed: int = 0, astray: float = 0.0) -> None:
@@ -43,10 +38,9 @@ class _Walker(ABC):
 
     def begin(self, seed: int) -> None:
         """An episode starts; ``seed`` decides everything random in it."""
-        self._rng = np.random.default_rng(seed)
+        self._rng, self._steps = np.random.default_rng(seed), 0
         self._target: Cell | None = None
         self._seen: tuple[Puzzle, Status] | None = None
-        self._steps = 0
         self._last: tuple[float, float] | None = None
         self._lost, self._wrong = 0, _FORWARD  # steps still to go astray, and the action held meanwhile
 
@@ -57,7 +51,7 @@ class _Walker(ABC):
         if self._lost:
             self._lost -= 1
             return self._wrong
-        situation = self._puzzle, self._status
+        situation = self._puzzle, self._status = self._env.puzzle, self._env.snapshot.status
         self._steps += 1
         if situation != self._seen or self._cell == self._target or self._steps > _PATIENCE:
             self._seen, self._steps = situation, 0
@@ -70,14 +64,6 @@ class _Walker(ABC):
         """Where to go next; None: nowhere, act at random."""
 
     @property
-    def _puzzle(self) -> Puzzle:
-        return self._env.puzzle
-
-    @property
-    def _status(self) -> Status:
-        return self._env.snapshot.status
-
-    @property
     def _cell(self) -> Cell:
         x, y = self._env.snapshot.position
         return int(x // CELL), int(y // CELL)
@@ -85,8 +71,7 @@ class _Walker(ABC):
     def _room(self) -> Room:
         """The room of the player; in a door cell, that of the side the player stands on."""
         here = self._cell
-        room = room_of(here)
-        if room is not None:
+        if (room := room_of(here)) is not None:
             return room
         door = next(door for door in self._puzzle.doors if door.cell == here)
         axis = 0 if door.upright else 1
@@ -103,7 +88,11 @@ class _Walker(ABC):
 
     def _towards(self, route: list[Cell]) -> int:
         """Turn to the next cell of the route, or push on, from where the current slide will end."""
-        x, y = self._resting_place()
+        x, y = self._env.snapshot.position
+        dx, dy = (x - self._last[0], y - self._last[1]) if self._last is not None else (0.0, 0.0)
+        self._last = x, y
+        if hypot(dx, dy) <= CELL:  # else another episode
+            x, y = x + _SLIDE * dx, y + _SLIDE * dy
         points = [centre(cell) for cell in route[:3]]
         aim = points[min(1, len(points) - 1)]
         if len(points) > 1:
@@ -121,27 +110,16 @@ class _Walker(ABC):
             return _LEFT if off_course > 0 else _RIGHT
         return _FORWARD
 
-    def _resting_place(self) -> tuple[float, float]:
-        """Where the slide of the last step will end."""
-        x, y = self._env.snapshot.position
-        dx, dy = (x - self._last[0], y - self._last[1]) if self._last is not None else (0.0, 0.0)
-        self._last = x, y
-        if hypot(dx, dy) > CELL:  # another episode
-            return x, y
-        return x + _SLIDE * dx, y + _SLIDE * dy
-
 
 class Solver(_Walker):
     """Takes the keys and opens the doors of the shortest solution; where none is left it acts at random."""
 
     def _choose(self) -> Cell | None:
-        moves = plan(self._puzzle, self._status, self._room())
+        puzzle, moves = self._puzzle, plan(self._puzzle, self._status, self._room())
         if not moves:
             return None
         kind, number = moves[0]
-        if kind == "goal":
-            return self._puzzle.goal
-        return self._puzzle.keys[number].cell if kind == "key" else self._puzzle.doors[number].cell
+        return puzzle.goal if kind == "goal" else (puzzle.keys if kind == "key" else puzzle.doors)[number].cell
 
 
 class Wanderer(_Walker):

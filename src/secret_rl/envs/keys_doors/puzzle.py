@@ -98,18 +98,14 @@ class Puzzle:
         """The cells of all rooms and doors."""
         return {cell for room in self.rooms for cell in room_cells(room)} | {door.cell for door in self.doors}
 
-    def keys_left(self, status: Status) -> list[Key]:
-        """The keys that were not taken."""
-        return [key for index, key in enumerate(self.keys) if not status.taken >> index & 1]
-
     def closed_doors(self, status: Status) -> list[Door]:
         """The doors that were not opened."""
         return [door for index, door in enumerate(self.doors) if not status.opened >> index & 1]
 
     def cells_left(self, status: Status) -> list[Cell]:
         """The cells of keys that were not taken, of closed doors and of the goal."""
-        keys, doors = self.keys_left(status), self.closed_doors(status)
-        return [*(key.cell for key in keys), *(door.cell for door in doors), self.goal]
+        keys = [key.cell for index, key in enumerate(self.keys) if not status.taken >> index & 1]
+        return [*keys, *(door.cell for door in self.closed_doors(status)), self.goal]
 
 
 def room_origin(room: Room) -> Cell:
@@ -189,12 +185,16 @@ def _shortest(start: N, arrived: Callable[[N], bool], moves: Callable[[N], Itera
 def reach(puzzle: Puzzle, opened: int, room: Room) -> frozenset[Room]:
     """The rooms that can be reached from ``room`` through the doors of the bit mask ``opened``."""
     pairs = [door.rooms for index, door in enumerate(puzzle.doors) if opened >> index & 1]
-    found, size = {room}, 0
-    while len(found) > size:
-        size = len(found)
-        for pair in pairs:
-            if not found.isdisjoint(pair):
-                found.update(pair)
+    return flood(room, lambda here: {there for pair in pairs if here in pair for there in pair})
+
+
+def flood(start: N, beside: Callable[[N], Iterable[N]]) -> frozenset[N]:
+    """All that can be reached from ``start``."""
+    found, waiting = {start}, [start]
+    while waiting:
+        near = set(beside(waiting.pop())) - found
+        found |= near
+        waiting.extend(near)
     return frozenset(found)
 
 
@@ -206,10 +206,7 @@ def path(puzzle: Puzzle, status: Status, start: Cell, end: Cell) -> list[Cell] |
 
 
 def door_causes(data: Any) -> NDArray[np.int64]:
-    """(steps,) for each step that opened a door, the step of its episode that took the key; -1 for all others.
-
-    ``data`` are ``Trajectories`` of this environment, with the annotations that ``collect`` keeps.
-    """
+    """(steps,) for each step of ``Trajectories`` that opened a door, the step that took its key; -1 for all others."""
     if missing := {"key_picked", "door_opened"} - data.annotations.keys():
         raise ValueError(f"no annotation {' and '.join(sorted(missing))}: collect data from secret_rl/KeysDoors-v0")
     picked, opened = (np.asarray(data.annotations[name]) for name in ("key_picked", "door_opened"))

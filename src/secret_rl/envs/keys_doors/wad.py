@@ -23,13 +23,11 @@ _KEY_TYPE, _GOAL_TYPE = 20000, 20100  # numbers of the things in a map: a key's 
 _FLOOR, _PIT, _SKY, _FENCE = "KDFLOOR", "KDPIT", "KDSKY", "KDFENCE"
 
 _PLAYER = """
-actor KDPlayer : PlayerPawn
-{
+actor KDPlayer : PlayerPawn {
   Radius 16
   Height 56
   Player.DisplayName "Walker"
-  States
-  {
+  States {
   Spawn:
     PLAY A -1
     Stop
@@ -41,15 +39,13 @@ actor KDPlayer : PlayerPawn
 """
 # A pick-up counts only if some action of its Pickup state succeeds; this one changes nothing.
 _THING = """
-actor {name} : CustomInventory {number}
-{{
+actor {name} : CustomInventory {number} {{
   Radius 24
   Height 48
   Inventory.PickupMessage ""
   Inventory.PickupSound ""
   +INVENTORY.NOSCREENFLASH
-  States
-  {{
+  States {{
   Spawn:
     {sprite} A -1
     Stop
@@ -91,6 +87,9 @@ class Wad:
 def _resources() -> list[tuple[str, bytes]]:
     """Everything but the map: actors, settings, sprites between their markers, textures between theirs."""
     numbered = list(enumerate(COLOURS, 1))
+    y, x = np.indices((64, 64))
+    floor = _ground(np.where((x // 32 + y // 32) % 2, 104, 128), (1.0, 1.0, 0.92))  # squares, so that motion shows
+    pit = _ground(np.where(y // 16 % 2, 120, 140), (1.0, 0.75, 0.5))  # brown stripes, on which all colours show
     actors = [_THING.format(name=f"KDKey{i}", number=_KEY_TYPE + i, sprite=f"KDK{i}") for i, _ in numbered]
     actors.append(_THING.format(name="KDGoal", number=_GOAL_TYPE, sprite="KDGO"))
     return [
@@ -102,8 +101,8 @@ def _resources() -> list[tuple[str, bytes]]:
         ("KDGOA0", png(_goal_picture(), (20, 58))),
         ("S_END", b""),
         ("TX_START", b""),
-        (_FLOOR, png(_floor_picture())),
-        (_PIT, png(_pit_picture())),
+        (_FLOOR, png(floor)),
+        (_PIT, png(pit)),
         (_SKY, png(_sky_picture())),
         *((f"{_FENCE}{i}", png(_fence_picture(colour))) for i, colour in numbered),
         ("TX_END", b""),
@@ -183,7 +182,9 @@ def textmap(puzzle: Puzzle) -> bytes:
     inside = f"sector={_INSIDE};"
     for wall in walls(puzzle):
         add(wall, "blocking=true;twosided=true;", inside, f'sector={_OUTSIDE};texturebottom="{_PIT}";')
-    for border in _border(puzzle):
+    right, top = puzzle.width * CELL + _MARGIN, puzzle.height * CELL + _MARGIN
+    corners: list[Point] = [(-_MARGIN, -_MARGIN), (-_MARGIN, top), (right, top), (right, -_MARGIN)]
+    for border in zip(corners, corners[1:] + corners[:1], strict=True):
         add(border, f"blocking=true;special={_HORIZON};", f'sector={_OUTSIDE};texturemiddle="{_PIT}";')
     for index, door in enumerate(puzzle.doors):
         first, middle, last = _crossings(door)
@@ -215,7 +216,7 @@ def most_text(options: PuzzleOptions) -> int:
 def walls(puzzle: Puzzle) -> list[Segment]:
     """The outlines of rooms and door cells in units of the engine, the open side on the right of each."""
     doors, open_cells = {door.cell for door in puzzle.doors}, puzzle.open_cells
-    halves: list[Segment] = []
+    segments: list[Segment] = []
     edges: set[tuple[Cell, Cell]] = set()  # start and direction of the sides of room cells
     for x, y in sorted(open_cells):
         for (beyond_x, beyond_y), (start_x, start_y), (dx, dy) in _SIDES:
@@ -224,22 +225,16 @@ def walls(puzzle: Puzzle) -> list[Segment]:
             start = x + start_x, y + start_y
             if (x, y) in doors:  # the fence ends in the middle of these walls: they are split there
                 middle = start[0] + dx / 2, start[1] + dy / 2
-                halves += [(start, middle), (middle, (start[0] + dx, start[1] + dy))]
+                segments += [(start, middle), (middle, (start[0] + dx, start[1] + dy))]
             else:
                 edges.add((start, (dx, dy)))
-    segments = [*halves, *_runs(edges)]
+    for start, (dx, dy) in sorted(edges):  # those that go on in the same direction become one: fewer lines load faster
+        if ((start[0] - dx, start[1] - dy), (dx, dy)) not in edges:
+            end = start
+            while (end, (dx, dy)) in edges:
+                end = end[0] + dx, end[1] + dy
+            segments.append((start, end))
     return [((x0 * CELL, y0 * CELL), (x1 * CELL, y1 * CELL)) for (x0, y0), (x1, y1) in segments]
-
-
-def _runs(edges: set[tuple[Cell, Cell]]) -> Iterator[Segment]:
-    """Edges that go on in the same direction, as one: fewer lines load faster."""
-    for start, (dx, dy) in sorted(edges):
-        if ((start[0] - dx, start[1] - dy), (dx, dy)) in edges:
-            continue  # part of a run that begins before
-        end = start
-        while (end, (dx, dy)) in edges:
-            end = end[0] + dx, end[1] + dy
-        yield start, end
 
 
 def _crossings(door: Door) -> list[Segment]:
@@ -249,12 +244,6 @@ def _crossings(door: Door) -> list[Segment]:
     if door.upright:
         return [((x + step, y), (x + step, y + CELL)) for step in steps]
     return [((x, y + step), (x + CELL, y + step)) for step in steps]
-
-
-def _border(puzzle: Puzzle) -> Iterator[Segment]:
-    right, top = puzzle.width * CELL + _MARGIN, puzzle.height * CELL + _MARGIN
-    corners: list[Point] = [(-_MARGIN, -_MARGIN), (-_MARGIN, top), (right, top), (right, -_MARGIN)]
-    return zip(corners, corners[1:] + corners[:1], strict=True)
 
 
 def _things(puzzle: Puzzle) -> Iterator[str]:
@@ -285,18 +274,7 @@ def png(picture: Picture, anchor: tuple[int, int] | None = None) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def _floor_picture() -> Picture:
-    """Two greys in turn, so that motion shows."""
-    squares = np.indices((64, 64)) // 32
-    return _tinted(np.where(squares.sum(0) % 2, 104, 128), (1.0, 1.0, 0.92))
-
-
-def _pit_picture() -> Picture:
-    """The ground outside the rooms: brown stripes, on which all five colours show."""
-    return _tinted(np.where(np.indices((64, 64))[0] // 16 % 2, 120, 140), (1.0, 0.75, 0.5))
-
-
-def _tinted(grey: NDArray[np.generic], tint: tuple[float, float, float]) -> Picture:
+def _ground(grey: NDArray[np.generic], tint: tuple[float, float, float]) -> Picture:
     picture = np.full((*grey.shape, 4), 255, np.uint8)
     picture[..., :3] = grey[..., None] * np.array(tint)
     return picture

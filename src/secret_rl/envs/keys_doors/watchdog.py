@@ -1,10 +1,8 @@
 """Run as a program: the engine's parent, which ends it and cleans up when Python is gone or waits too long.
 
-The engine does not notice when the Python process it plays for is killed: it would wait forever, its shared memory
-with it. And Python waits forever for an engine that hangs: some calls hold the interpreter's lock, so no Python thread
-could end them. Arguments: the process to watch, the folder to remove, the engine, and the engine's own arguments.
-It runs in a session of its own, so that Ctrl-C reaches Python only. It uses the standard library alone and is started
-without site-packages, to be up in milliseconds.
+The engine does not notice when its Python process is killed, and would wait forever. Python waits forever for an engine
+that hangs, and calls that hold the interpreter's lock can only be ended from outside. Arguments: the process to watch,
+the folder to remove, the engine and its arguments. Standard library alone, to be up in milliseconds.
 """
 
 import ctypes
@@ -27,7 +25,7 @@ def main() -> int:
     """Start the engine and wait for its end, or for the end of the watched process."""
     watched, folder, arguments = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     if os.getpgrp() != os.getpid():  # the leader of a group cannot begin a session, and needs none
-        os.setsid()
+        os.setsid()  # so that Ctrl-C reaches Python only
     calls = shared_calls(Path(folder))
     engine = os.fork()
     if engine == 0:

@@ -73,13 +73,9 @@ class TriggersEnv(gym.Env[Any, Any]):
         if not 0 <= action < 4:
             raise ValueError(f"action must be 0 (up), 1 (down), 2 (left) or 3 (right), got {action!r}")
         outcome, _ = self._mazes.step(np.array([action], np.int64), DISABLED)
-        return (
-            outcome.observations[0],
-            float(outcome.rewards[0]),
-            bool(outcome.terminated[0]),
-            bool(outcome.truncated[0]),
-            {"state": int(outcome.states[0]), "trigger_activated": bool(outcome.activated[0])},
-        )
+        observation, reward, terminated, truncated, state, activated = (column[0] for column in outcome)
+        info = {"state": int(state), "trigger_activated": bool(activated)}
+        return observation, float(reward), bool(terminated), bool(truncated), info
 
     @property
     def contents(self) -> MazeContents:

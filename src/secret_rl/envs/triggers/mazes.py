@@ -54,8 +54,7 @@ def _begin(geo, live, i):
     rules.clear(geo, live.layouts[i], base, live.places[i], live.boards, live.codes)
     rules.draw_layout(geo, rules.episode_key(live.seeds[i], live.episodes[i]), live.layouts[i])
     live.places[i], live.left[i] = rules.set_up(geo, live.layouts[i], base, live.boards, live.codes)
-    live.steps[i] = 0
-    live.over[i] = False
+    live.steps[i], live.over[i] = 0, False
 
 
 @njit(cache=True)
@@ -85,14 +84,10 @@ def _step(geo, live, actions, autoreset, out, last):
             _begin(geo, live, i)
         else:
             place, left, reward, activated, terminated = rules.advance(geo, places[i], lefts[i], action, boards, codes)
-            places[i] = place
-            lefts[i] = left
+            places[i], lefts[i] = place, left
             steps[i] += 1
             truncated = not terminated and steps[i] >= geo.max_steps
-            rewards[i] = reward
-            terminateds[i] = terminated
-            truncateds[i] = truncated
-            activateds[i] = activated
+            rewards[i], terminateds[i], truncateds[i], activateds[i] = reward, terminated, truncated, activated
             if terminated or truncated:
                 if autoreset == SAME_STEP:
                     rules.observe(geo, base, place, boards, last_observations, i * pixels)
@@ -160,9 +155,8 @@ class Mazes:
         def position(place: Any) -> tuple[int, int]:
             return divmod(int(rules.cell_of(geo, int(place))), geo.size)
 
-        objects = [(k, position(place)) for k, place in enumerate(live.layouts[i, 1:]) if live.left[i] >> k & 1]
-        triggers = tuple(there for k, there in objects if k < geo.triggers)
-        prizes = tuple(there for k, there in objects if k >= geo.triggers)
+        there = [position(place) if live.left[i] >> k & 1 else None for k, place in enumerate(live.layouts[i, 1:])]
+        triggers, prizes = (tuple(filter(None, part)) for part in (there[: geo.triggers], there[geo.triggers :]))
         return MazeContents(geo.size, position(live.places[i] - i * geo.side**2), triggers, prizes)
 
     def _empty(self) -> Outcome:
@@ -202,16 +196,13 @@ def _roll(
             step += 1
             success |= reward > 0
             if write:
-                rewards[at] = reward
-                activateds[at] = activated
-                terminateds[at] = terminated
+                rewards[at], activateds[at], terminateds[at] = reward, activated, terminated
                 truncateds[at] = (not terminated) and step == geo.max_steps
                 at += 1
         if write:
             rules.observe(geo, 0, place, board, final_observations, e * pixels)
             final_states[e] = rules.state_of(geo, 0, place, left)
-        lengths[e] = step
-        successes[e] = success
+        lengths[e], successes[e] = step, success
         rules.clear(geo, layout, 0, place, board, codes)
 
 

@@ -1,8 +1,7 @@
 """Options and rules of Triggers, compiled: the one source of truth for the single env, the vector env and rollouts.
 
-A maze is two small arrays over a square of ``side * side`` cells: the grid and a margin around it. So a step touches
-a few bytes, and an observation is a handful of row copies. ``place`` is an index into the square. Many mazes lie end
-to end in the same two arrays; ``base`` is where one begins.
+A maze is two small arrays over a square of ``side * side`` cells: the grid and a margin around it. ``place`` is an index
+into the square. Many mazes lie end to end in the same two arrays; ``base`` is where one begins.
 
 ``board``  ``(side * side * 3,)`` uint8, the image that observations are cut from. For a crop the channels are
            (wall, trigger, prize) and the margin is wall; for the full state they are (agent, trigger, prize).
@@ -80,15 +79,12 @@ class TriggersOptions:
         check_integer("prizes", self.prizes, 1)
         if not isinstance(self.inverted, bool):
             raise TypeError(f"inverted must be True or False, got {self.inverted!r}")
-        if self.layout_seed is not None:
-            check_integer("layout_seed", self.layout_seed, 0, 2**64 - 1)
-        if self.max_steps is not None:
-            check_integer("max_steps", self.max_steps, 1)
-        if self.window is not None:
-            check_integer("window", self.window, 1)
-            if self.window % 2 == 0:
-                near = f"{self.window - 1} or {self.window + 1}, or None for the full state"
-                raise ValueError(f"window must be odd, so that the agent has a centre, got {self.window}: use {near}")
+        for name, low, high in (("layout_seed", 0, 2**64 - 1), ("max_steps", 1, None), ("window", 1, None)):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), low, high)
+        if self.window is not None and self.window % 2 == 0:
+            near = f"{self.window - 1} or {self.window + 1}, or None for the full state"
+            raise ValueError(f"window must be odd, so that the agent has a centre, got {self.window}: use {near}")
         objects, cells = self.triggers + self.prizes, self.size**2
         given = f"{self.triggers} triggers and {self.prizes} prizes"
         if objects + 1 > cells:
