@@ -104,8 +104,8 @@ def generate(options: PuzzleOptions, seed: int) -> Puzzle:
             continue
         if on_grid.plan(puzzle) is not None:
             return puzzle
-    remedy = f"use more rows or columns, fewer doors and keys (there are {len(COLOURS)} colours), or ranges: (0, 1)"
-    raise ValueError(f"no puzzle with {options} was found in {ATTEMPTS} attempts: {remedy}")
+    fewer = f"fewer doors and keys (there are {len(COLOURS)} colours), or ranges such as (0, 1)"
+    raise ValueError(f"no puzzle with {options} found in {ATTEMPTS} attempts: use more rows or columns, {fewer}")
 
 
 class _Full(Exception):

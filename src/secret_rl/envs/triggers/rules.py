@@ -1,7 +1,7 @@
 """Options and rules of Triggers, compiled: the one source of truth for the single env, the vector env and rollouts.
 
-A maze is two small arrays over a square of ``side * side`` cells: the grid and a margin around it. ``place`` is an index
-into the square. Many mazes lie end to end in the same two arrays; ``base`` is where one begins.
+A maze is two small arrays over a square of ``side * side`` cells: the grid and a margin. ``place`` is an index into the
+square. Many mazes lie end to end in the same two arrays; ``base`` is where one begins.
 
 ``board``  ``(side * side * 3,)`` uint8, the image that observations are cut from. For a crop the channels are
            (wall, trigger, prize) and the margin is wall; for the full state they are (agent, trigger, prize).
