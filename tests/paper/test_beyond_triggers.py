@@ -46,18 +46,6 @@ def test_every_run_is_kept_and_in_the_table(tiny, monkeypatch):
         assert words in page
 
 
-def test_rewards_that_are_judged():
-    task = TASKS["memory_len"]
-    data = task.make(20, 7)
-    found = beyond_triggers.with_cause(data, task)
-    np.testing.assert_array_equal(found, np.asarray(data.trajectories.rewards) != 0)
-    nothing = Data(data.trajectories, np.zeros_like(data.truth))
-    assert not beyond_triggers.with_cause(nothing, task).any()
-    causes = np.full(data.trajectories.steps, -1)
-    causes[[5, 9]] = 0
-    assert beyond_triggers.with_cause(Data(data.trajectories, causes), task).sum() == 2
-
-
 def test_only_rewards_of_the_judged_kind_are_judged():
     task = UNSEEN_SMALL["trap"]
     data = task.make(100, 7)
@@ -65,21 +53,15 @@ def test_only_rewards_of_the_judged_kind_are_judged():
     assert task.judged == "negative" and (rewards > 0).any()
     np.testing.assert_array_equal(beyond_triggers.with_cause(data, task), rewards < 0)
     first = Data(data.trajectories, np.where(data.trajectories.terminated, 0, -1))
+    assert not beyond_triggers.with_cause(Data(data.trajectories, np.zeros_like(data.truth)), task).any()
     for judged, wanted in (("negative", rewards < 0), ("positive", rewards > 0), ("all", rewards != 0)):
         np.testing.assert_array_equal(beyond_triggers.with_cause(first, replace(task, judged=judged)), wanted)
-
-
-def test_the_sizes_are_as_they_should_be():
-    full, quick = beyond_triggers.result(False), beyond_triggers.result(True)
-    assert set(full.tasks) == set(TASKS) and full.seeds == 5 and not full.options, "the library's defaults"
-    assert len(quick.tasks) == 3 and quick.seeds == 1 and quick.name != full.name
-    for name in ("memory_s7", "memory_s11", "memory_len", "red_blue_doors"):
-        assert TASKS[name].events == "any"
 
 
 @pytest.mark.parametrize(
     ("study", "tasks", "words"),
     [
+        (beyond_triggers, TASKS, "any cause"),
         (unseen_tasks, UNSEEN, "before any model was fitted"),
         (unseen_small, UNSEEN_SMALL, "did not know the method"),
         (unseen_third, UNSEEN_THIRD, "No default was chosen on them"),

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 from paper.__main__ import main
-from paper.batched_dqn import DqnOptions
-from paper.batched_ppo import PpoOptions
 
 import secret_rl as srl
 from paper import credit_runs, deep_bonus, deep_runs
@@ -56,14 +54,8 @@ def test_every_cell_is_learned_kept_and_in_the_table(tiny, monkeypatch):
     np.testing.assert_allclose(curves["none"].mean(-1), record["panels"][7]["runs"]["area"], atol=1e-4)
     page = (tiny.path.parent / "tiny.md").read_text()
     assert path == str(tiny.path.parent / "tiny.md") and "not run" not in page
-    for words in (
-        "| condition | mean return | in the end | P(improvement) | solved | steps to solve |",
-        "| rewarded replay | ", "| credit bonus, credited replay | ", "| value | ", "| count bonus | ",
-        "| OnlineCredit | ", "| fading credit bonus, credited replay | ",
-        "2 mazes x 2 seeds x 128 steps, tested every 64", "80% of the best return",
-        "bootstrap intervals over mazes and seeds", "`python -m paper deep_bonus --quick`",
-    ):  # fmt: skip
-        assert words in page
+    assert all(f"| {condition.label} | " in page for panel in tiny.panels for condition in panel.conditions)
+    assert "2 mazes x 2 seeds x 128 steps, tested every 64" in page and "`python -m paper deep_bonus --quick`" in page
     before = tiny.path.read_bytes()
     monkeypatch.setattr(deep_bonus, "learn_batched", lambda *_: pytest.fail("run twice"))
     main(["deep_bonus", "--quick"])
@@ -105,24 +97,3 @@ def test_runs_say_when_a_maze_was_solved():
     runs = deep_bonus._runs(LearningCurves({"none": returns}, optimal=1.0), "none", panel)
     assert runs["steps"] == [[15_000, 0, None]]
     assert runs["final"] == [[0.81, 0.0, 0.4]]
-
-
-def test_the_study_is_whole_and_leaves_development_mazes_apart():
-    full, quick, development = deep_bonus.result(False), deep_bonus.result(True), deep_bonus.development()
-    assert len(full.panels) == 11 and len({result.path for result in (full, quick, development)}) == 3
-    tried = range(100, 108)
-    for panel in full.panels:
-        assert (panel.mazes, panel.seeds, panel.models) == (16, 5, 5)
-        assert not {panel.layout(maze) for maze in range(panel.mazes)} & set(tried)
-        assert panel.steps == (300_000 if panel.label.startswith("DQN") else 1_000_000)
-        assert json.loads(json.dumps(deep_runs.settings_of(panel))) == deep_runs.settings_of(panel)
-        for condition in panel.conditions:
-            options = deep_runs.options_of(panel)(**condition.options)
-            assert isinstance(options, DqnOptions if panel.label.startswith("DQN") else PpoOptions)
-            assert ("fading" in condition.label) == (bool(options.bonus) and options.fade_steps is not None)
-            if isinstance(options, DqnOptions):
-                assert (options.epsilon_steps, options.epsilon_final, options.discount) == (30_000, 0.05, 0.9)
-    for result in (quick, development):
-        assert {panel.layout(maze) for panel in result.panels for maze in range(panel.mazes)} <= set(tried)
-    with pytest.raises(ValueError, match="no such task: nonsense"):
-        deep_bonus.run(quick, "", only="nonsense")

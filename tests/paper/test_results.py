@@ -82,3 +82,34 @@ def test_held_out_mazes_are_other_mazes():
         assert all(set(transfer_runs.CONDITIONS) <= set(panel.conditions) for panel in module.result(False).panels)
     for first in (transfer_runs.HELD_OUT_LAYOUTS, deep_bonus.LAYOUTS):
         assert deep_runs.SOURCE_LAYOUTS + deep_runs.Deep.source_mazes < first, "no agent was trained in a held-out maze"
+    full, *tried = deep_bonus.result(False), deep_bonus.result(True), deep_bonus.development()
+    layouts, used = (
+        {panel.layout(maze) for result in results for panel in result.panels for maze in range(panel.mazes)}
+        for results in ([full], tried)
+    )
+    assert used <= set(range(100, 108)) and not layouts & used, "options were not chosen on what is judged"
+    for panel in full.panels:
+        for condition in panel.conditions:
+            options = deep_runs.options_of(panel)(**condition.options)
+            assert ("fading" in condition.label) == (bool(options.bonus) and options.fade_steps is not None)
+
+
+def test_held_out_maps_are_other_maps():
+    pytest.importorskip("vizdoom")
+    pytest.importorskip("stable_baselines3")
+    from paper.keys_doors_study import DEVELOPMENT_MAPS, HELD_OUT_MAPS
+
+    from paper import keys_doors_bonus, keys_doors_credit, keys_doors_transfer
+
+    for quick, seed, first in (
+        (False, keys_doors_credit.HELD_OUT, HELD_OUT_MAPS),
+        (True, keys_doors_credit.DEVELOPMENT, DEVELOPMENT_MAPS),  # a quick look does not touch what is held out
+    ):
+        credit, transfer = (module.result(quick) for module in (keys_doors_credit, keys_doors_transfer))
+        assert {(task.source.seed, task.held_out.seed) for task in credit.tasks} == {(keys_doors_credit.SOURCE, seed)}
+        assert {panel.study.first_map for panel in transfer.panels} == {first}
+    full, tried = (
+        {panel.first_map + number for panel in keys_doors_bonus.result(quick).panels for number in range(panel.maps)}
+        for quick in (False, True)
+    )
+    assert not full & tried

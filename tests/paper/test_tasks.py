@@ -70,7 +70,7 @@ def agree(paid, expected):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_seed_decides_everything(name):
+def test_the_seed_decides_everything_and_the_truth_lies_before_the_reward(name):
     data, few, other = made(name), ALL[name].make(5, SEED), ALL[name].make(5, SEED + 1)
     rows = few.trajectories.offsets[-1]
     first = data.trajectories[:5]
@@ -78,11 +78,6 @@ def test_the_seed_decides_everything(name):
         map_arrays(np.testing.assert_array_equal, getattr(first, field), getattr(few.trajectories, field))
     np.testing.assert_array_equal(data.truth[:rows], few.truth)
     assert not first.equals(other.trajectories)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_truth_lies_before_the_reward(name):
-    data = made(name)
     steps = data.trajectories.offsets[-1]
     assert data.truth.shape == (steps,)
     assert not data.trajectories.annotations, "the truth is not in the data"
@@ -282,21 +277,7 @@ CAUSES = {  # what was seen and done at the step that is called a cause
     "apples": lambda d: (d.seen[d.cause, 0] == 2) & (d.actions[d.cause] == 1),
     "coupons": lambda d: (d.seen[d.cause, 0] == 1) & (d.seen[d.cause, 1] == d.seen[d.rows, 1]),
 }
-MARKS = {  # the steps that are marked, by what was seen and done
-    "taxi_delivery": lambda seen, done: (seen[:, 3] == 1) & (done == PICK_UP),
-    "memory_len": lambda seen, done: seen[:, 2] != 0,
-    "mountain_car_left": lambda seen, done: seen[:, 0] < -1.1,
-    "cliff_both_corners": lambda seen, done: (seen == 0) | (seen == 11),
-    "pendulum_upright": lambda seen, done: seen[:, 0] > 0.95,
-    "grid_key": lambda seen, done: (seen[:, 1, 1, 1] == 1) & (done == 4),
-    "delivery_end": lambda seen, done: (seen[:, 2] == 1) & (seen[:, 3] < 3) & (done == 4),
-    "trap": lambda seen, done: (seen[:, 1] > 0.5) & (done == 2),
-    "combo_lock": lambda seen, done: (seen[:, 1] == 1) & (done == 2),
-    "shop": lambda seen, done: (seen[:, 1] == 1) & (done > 0),
-    "dict_clock": lambda seen, done: (seen["picture"].max((1, 2, 3)) == 250) & (done == 1),
-    "reach_grip": lambda seen, done: (np.hypot(*seen[:, 2:4].T) < 0.3) & (done[:, 2] > 0),
-    "either_or": lambda seen, done: (seen[:, 1] > 0) & (done == 2),
-    "mail_order": lambda seen, done: (seen[:, 0] == 7) & (done == 1),
+MARKS = {  # the steps that are marked, by what was seen and done, where payments do not show it
     "greenhouse": lambda seen, done: seen[:, 0] == 1,
     "orbit_burn": lambda seen, done: (seen[:, 2] == 1) & (done[:, 0] > 0.2),
     "conveyor": lambda seen, done: np.isin(seen[0], (1, 2)) & (done == seen[0]),
@@ -304,7 +285,6 @@ MARKS = {  # the steps that are marked, by what was seen and done
     "grafting": lambda seen, done: (seen[:, 0] == 3) & (done == 3),
     "samples": lambda seen, done: (seen == 4) & (done == 2),
     "cue_then_choice": lambda seen, done: (seen[:, 0] != 0) | (seen[:, 1] == 1),
-    "safe": lambda seen, done: ((seen[:, 0] == 1) & (done == 2)) | ((seen[:, 0] == 2) & (done == 0)),
 }
 
 
@@ -334,25 +314,16 @@ def test_small_tasks_pay_for_their_marks(name, needed):
 
 @pytest.mark.parametrize("name", PAYS)
 def test_what_pays_follows_the_rules_of_the_task(name):
-    agree(*PAYS[name](view(name)))
+    d = view(name)
+    agree(*PAYS[name](d))
+    if name in ("unlock", "unlock_clock", "unlock_pickup", "key_to_door"):
+        assert not d.image[:, :, 6].any(), "what is carried is out of sight"
 
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_causes_are_what_they_are_called(name):
     found = view(name)
     assert len(found.rows) and CAUSES[name](found).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "hidden"),
-    [
-        ("unlock", lambda d: d.image[:, :, 6]), ("unlock_clock", lambda d: d.image[:, :, 6]),
-        ("unlock_pickup", lambda d: d.image[:, :, 6]), ("key_to_door", lambda d: d.image[:, :, 6]),
-        ("umbrella", lambda d: d.seen[:, 1]), ("discounting_chain", lambda d: d.seen[:, 0]),
-    ],
-)  # fmt: skip
-def test_what_decides_is_out_of_sight(name, hidden):
-    assert not hidden(view(name)).any()
 
 
 def test_the_door_pays_whose_colour_the_first_observation_names():
