@@ -1,8 +1,6 @@
 """What every credit method must do, and how one is added: a file that registers a class."""
 
 import inspect
-import subprocess
-import sys
 from dataclasses import fields
 
 import numpy as np
@@ -171,29 +169,3 @@ def test_options_of_the_signature_are_the_fields_of_the_options():
     expected = {f.name: f.default for kind in (ModelOptions, TrainingOptions) for f in fields(kind)}
     assert found == {"seed": 0, "device": "auto", **expected}
     assert all(p.annotation != p.empty for p in inspect.signature(Secret).parameters.values())
-
-
-PLUGIN = '''
-from secret_rl.credit.base import register_method
-from secret_rl.credit.references import Uniform
-
-@register_method("last-step")
-class LastStep(Uniform):
-    """Credits whatever came last."""
-'''
-MODULES = "import sys; from secret_rl.credit.base import methods; print(methods(), 'torch' in sys.modules)"
-
-
-def test_a_method_is_one_file_and_found_everywhere(tmp_path):
-    (tmp_path / "last_step.py").write_text(PLUGIN)
-    about = tmp_path / "last_step-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: last-step\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[secret_rl.credit]\nlast-step = last_step\n")
-
-    def run(*words):
-        path = {"PYTHONPATH": ":".join([str(tmp_path), *sys.path]), "COLUMNS": "200", "PATH": ""}
-        return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=path, check=True).stdout
-
-    assert run("-c", MODULES) == "('last-step', 'oracle', 'secret', 'uniform') False\n", "and no torch is imported"
-    assert "last-step" in run("-c", "from secret_rl.cli import main; main(['fit', '--help'])")

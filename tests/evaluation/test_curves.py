@@ -43,6 +43,9 @@ def assert_same(one, other):
 
 def test_what_was_put_in_comes_out():
     curves = everything()
+    for array in (curves["none"], curves.optimal, curves.collected["none"]):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
     assert (curves.mazes, curves.seeds, curves.episodes) == SHAPE
     assert list(curves) == ["none", "pending, n=100"] and len(curves) == 2
     np.testing.assert_array_equal(curves["none"], numbers(0))
@@ -59,16 +62,6 @@ def test_what_was_put_in_comes_out():
     tests = np.stack([values, values + 2], -1)  # (mazes, seeds, evaluations, episodes)
     deep = [[SimpleNamespace(returns=run * 9, discounted=run) for run in maze] for maze in tests]
     np.testing.assert_allclose(LearningCurves({"a": deep})["a"], values + 1)
-
-
-def test_nothing_can_be_changed_afterwards():
-    mine = numbers()
-    curves = LearningCurves({"none": mine}, optimal=1.0)
-    mine[:] = 7
-    np.testing.assert_array_equal(curves["none"], numbers())
-    for array in (curves["none"], curves.optimal, curves.collected["none"]):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -33,18 +33,15 @@ def attributions(lengths, episode, step, rows, *, reward=1.0, predicted_at=None,
     )
 
 
-def two_rows():
-    """An episode of 5 steps after one of 2: a reward of 2 at step 2, one of -1 at step 4, two more unpredicted."""
-    rows = [[0.5, 0.25, 0.25], [0.0, 0.5, 0.0, 0.5, 0.0]]
-    return attributions([2, 5], [1, 1], [2, 4], rows, reward=[2.0, -1.0], rewards_seen=4)
-
-
-def three_rows():
-    """An episode of 3 steps, then one of 6: rewards at step 2 of the first and at steps 3 and 5 of the second."""
-    rows = [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3, 0.0], [0.25, 0.5, 0.25, 0.0, 0.0]]
-    return attributions([3, 6], [0, 1, 1], [2, 3, 5], rows, predicted_at=[2, 3, 4], rewards_seen=4)
-
-
+# An episode of 5 steps after one of 2: a reward of 2 at step 2, one of -1 at step 4, two more unpredicted.
+TWO_ROWS = attributions(
+    [2, 5], [1, 1], [2, 4], [[0.5, 0.25, 0.25], [0.0, 0.5, 0.0, 0.5, 0.0]], reward=[2.0, -1.0], rewards_seen=4
+)
+# An episode of 3 steps, then one of 6: rewards at step 2 of the first and at steps 3 and 5 of the second.
+THREE_ROWS = attributions(
+    [3, 6], [0, 1, 1], [2, 3, 5], [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3, 0.0], [0.25, 0.5, 0.25, 0.0, 0.0]],
+    predicted_at=[2, 3, 4], rewards_seen=4,
+)  # fmt: skip
 EVENTS = np.array([True, True, True, False, False, True, False])  # steps 0 and 3 of the second episode
 CAUSES = np.array([-1, -1, -1, -1, -1, -1, 1, 0, 0])  # of steps 3, 4 and 5 of the second; step 4 is not predicted
 
@@ -54,19 +51,19 @@ def concentration(quality):
 
 
 def test_events_worked_by_hand():
-    positive = credit_quality(two_rows(), EVENTS)
+    positive = credit_quality(TWO_ROWS, EVENTS)
     assert positive.precision == pytest.approx(1 / 3)  # 3 credited, step 0 rightly
     assert positive.recall == 1.0  # step 3 comes after the reward and does not count
     assert (positive.rows, positive.coverage, positive.threshold, positive.attention_on_events) == (1, 0.5, 0.2, 0.5)
     assert concentration(positive) == {0: 0.5, 1: 0.25, 2: 0.25}
     assert list(positive.concentration) == list(range(-20, 21))
-    negative = credit_quality(two_rows(), EVENTS, rewards="negative")
+    negative = credit_quality(TWO_ROWS, EVENTS, rewards="negative")
     assert (negative.precision, negative.recall, negative.attention_on_events) == (0.5, 0.5, 0.5)  # 1 and 3, of 0 and 3
     assert concentration(negative) == {0: 0.5, 1: 0.5}
 
 
 def test_causes_worked_by_hand():
-    quality = credit_quality(three_rows(), CAUSES)
+    quality = credit_quality(THREE_ROWS, CAUSES)
     assert (quality.rows, quality.coverage, quality.recall) == (2, 3 / 4, 1)
     assert quality.attention_on_events == pytest.approx((0.6 + 0.25) / 2)
     assert quality.uniform_share == pytest.approx((1 / 4 + 1 / 5) / 2)
@@ -74,12 +71,12 @@ def test_causes_worked_by_hand():
     assert quality.precision == pytest.approx(2 / 5)  # of 0.6 0.3 and 0.25 0.5 0.25
     assert quality.average_precision == pytest.approx((1 + 1 / 3) / 2)  # in the second, a tie with step 2
     assert concentration(quality) == {-1: 0.05, 0: 0.425, 1: 0.4, 2: 0.125}
-    near = credit_quality(three_rows(), CAUSES, 0.4, tolerance=1)
+    near = credit_quality(THREE_ROWS, CAUSES, 0.4, tolerance=1)
     assert near.attention_on_events == pytest.approx((1.0 + 0.75) / 2)
     assert near.uniform_share == pytest.approx((3 / 4 + 2 / 5) / 2)
     assert (near.strongest, near.precision, near.recall, near.average_precision) == (1, 1, 1, 1)
 
-    nothing = credit_quality(three_rows(), np.full(9, -1))
+    nothing = credit_quality(THREE_ROWS, np.full(9, -1))
     assert (nothing.rows, nothing.strongest, nothing.precision, nothing.average_precision) == (0, 0, 0, 0)
     assert sum(nothing.concentration.values()) == 0
 
@@ -216,7 +213,7 @@ def test_the_truth_is_found_or_chosen_by_name():
 
 
 def test_numbers_as_json_and_as_text():
-    quality = credit_quality(two_rows(), EVENTS, rewards="all")
+    quality = credit_quality(TWO_ROWS, EVENTS, rewards="all")
     content = json.loads(json.dumps(quality.to_json()))
     assert (content["precision"], content["rows"], content["concentration"]["1"]) == (0.4, 2, 0.375)
     assert CreditQuality.from_json(content) == quality
@@ -224,8 +221,8 @@ def test_numbers_as_json_and_as_text():
         "precision 0.400, recall 0.667 at attention > 0.2, average precision 0.725, 50.0% of attention on events "
         "(evenly spread 36.7%); 2 rewards, 50.0% predicted"
     )
-    assert "nothing to judge" in str(credit_quality(two_rows(), np.zeros_like(EVENTS)))
-    assert "at attention > 0.2 within 2 steps, average" in str(credit_quality(two_rows(), EVENTS, tolerance=2))
+    assert "nothing to judge" in str(credit_quality(TWO_ROWS, np.zeros_like(EVENTS)))
+    assert "at attention > 0.2 within 2 steps, average" in str(credit_quality(TWO_ROWS, EVENTS, tolerance=2))
 
 
 @pytest.mark.parametrize(
@@ -244,9 +241,8 @@ def test_numbers_as_json_and_as_text():
 )
 def test_bad_truth_choices_and_attention_are_refused(truth, options, message):
     with pytest.raises(ValueError, match=message):
-        credit_quality(two_rows(), truth, **options)
+        credit_quality(TWO_ROWS, truth, **options)
     for wrong in (-0.5, np.nan):
-        broken = two_rows()
-        broken.weights[1] = wrong
+        broken = replace(TWO_ROWS, weights=np.where(np.arange(8) == 1, wrong, TWO_ROWS.weights))
         with pytest.raises(ValueError, match=f"attention of row 0 on step 1 is {wrong}"):
             credit_quality(broken, EVENTS)
