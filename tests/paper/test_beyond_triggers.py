@@ -12,7 +12,7 @@ pytest.importorskip("popgym")
 from paper.__main__ import main
 from paper.beyond_triggers import Result
 from paper.readouts import READOUTS
-from paper.tasks import TASKS, Data
+from paper.tasks import Data
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
 from paper.tasks.unseen_third import UNSEEN_THIRD
@@ -61,7 +61,6 @@ def test_only_rewards_of_the_judged_kind_are_judged():
 @pytest.mark.parametrize(
     ("study", "tasks", "words"),
     [
-        (beyond_triggers, TASKS, "any cause"),
         (unseen_tasks, UNSEEN, "before any model was fitted"),
         (unseen_small, UNSEEN_SMALL, "did not know the method"),
         (unseen_third, UNSEEN_THIRD, "No default was chosen on them"),
