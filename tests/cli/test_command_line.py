@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,14 @@ def wait_until(true, running):
         time.sleep(0.02)
 
 
-def test_version_and_help(capsys):
+def test_version_and_help_and_signals_as_they_were(capsys):
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(main, ["--version"]).result() == 0, "handlers can be set in the main thread only"
+    for handler in (signal.SIG_IGN, signal.SIG_DFL):
+        before = signal.signal(signal.SIGTERM, handler)
+        assert main(["--version"]) == 0
+        assert signal.signal(signal.SIGTERM, before) is handler
+    capsys.readouterr()
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"secret-rl {srl.__version__}\n"
     with pytest.raises(SystemExit):
@@ -111,14 +118,19 @@ def hurry(evidence, visits): ...
 '''
 
 
+def install(folder, name, code, entry_points):
+    """A package with plug-ins."""
+    (folder / f"{name}.py").write_text(code)
+    about = folder / f"{name}-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(entry_points)
+
+
 @pytest.fixture
 def plug_in(tmp_path, monkeypatch):
     """An installed package with a command, and with one that cannot be loaded."""
-    (tmp_path / "shouting.py").write_text(PLUGIN)
-    about = tmp_path / "shouting-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shouting\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[secret_rl.commands]\nshout = shouting\nbroken = no_such_module\n")
+    install(tmp_path, "shouting", PLUGIN, "[secret_rl.commands]\nshout = shouting\nbroken = no_such_module\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     commands.cache_clear()
@@ -145,11 +157,7 @@ def test_a_plug_in_adds_a_command_with_one_file(plug_in, capsys):
 
 
 def test_a_plug_in_adds_a_credit_method_and_a_kind_of_potential(tmp_path):
-    (tmp_path / "others.py").write_text(OTHERS)
-    about = tmp_path / "others-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[secret_rl.credit]\nblind = others\n[secret_rl.potentials]\nx = others\n")
+    install(tmp_path, "others", OTHERS, "[secret_rl.credit]\nblind = others\n[secret_rl.potentials]\nx = others\n")
     for command, option, name in (("fit", "--method", "blind"), ("potential", "--kind", "hurry")):
         code = f"from secret_rl.cli import main; main([{command!r}, '--help'])"
         run = [sys.executable, "-W", "error::UserWarning", "-c", code]
@@ -214,20 +222,6 @@ def test_an_interrupt_that_a_library_makes_an_error_of_is_still_one(monkeypatch,
     assert "Error" not in capsys.readouterr().err
 
 
-def test_the_handler_of_sigterm_is_put_back():
-    before = signal.getsignal(signal.SIGTERM)
-    assert main(["--version"]) == 0
-    assert signal.getsignal(signal.SIGTERM) is before
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(main, ["--version"]).result() == 0, "handlers can be set in the main thread only"
-    try:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        assert main(["--version"]) == 0
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 @pytest.mark.slow
 def test_a_reader_that_leaves_early_causes_no_message(here):
     with subprocess.Popen([COMMAND, "info", "mazes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
@@ -236,49 +230,18 @@ def test_a_reader_that_leaves_early_causes_no_message(here):
     assert running.returncode == 1
 
 
-def test_bash_completes_commands_options_and_files(here, capsys):
-    """What a real, interactive bash makes of Tab."""
-    assert main(["--print-completion", "bash"]) == 0
-    Path("completion.bash").write_text(capsys.readouterr().out)
-    for typed, completed in {
-        "secret-rl dem": "secret-rl demo ",
-        "secret-rl fit mazes --out x --evaluate-e": "secret-rl fit mazes --out x --evaluate-every ",
-        "secret-rl potential target --kind pen": "secret-rl potential target --kind pending ",
-        "secret-rl info targ": "secret-rl info target/",
-        "secret-rl fit mazes --out m.safe": "secret-rl fit mazes --out m.safetensors ",
-    }.items():
-        with in_terminal("bash", "--norc", "-i", PS1="ready> ", TERM="dumb", INPUTRC=os.devnull) as (_, write, read):
-            read(b"ready> ")
-            write(b"source completion.bash\n")
-            read(b"ready> ")
-            write(f"{typed}\t#end".encode())
-            assert read(b"#end").decode().replace("\a", "").split("#end")[0] == completed
-
-
-@contextmanager
-def in_terminal(*command, **environment):
-    """A program in a terminal, with functions that type and that read until something is shown or all is over."""
-    main_end, child_end = pty.openpty()
-    how = {"env": {**os.environ, **environment}, "start_new_session": True}
-    with subprocess.Popen(command, stdin=child_end, stdout=child_end, stderr=child_end, **how) as child:
-        os.close(child_end)
-
-        def read(wanted=None):
-            shown = b""
-            with suppress(OSError):  # the terminal closes with its last user
-                while wanted is None or wanted not in shown:
-                    shown += os.read(main_end, 4096)
-            return shown
-
-        yield child, lambda words: os.write(main_end, words), read
-        child.kill()
-    os.close(main_end)
-
-
 @pytest.mark.slow
 def test_play_in_a_terminal_reads_arrow_keys():
-    with in_terminal(COMMAND, "play", "--seed", "3") as (child, write, read):
-        shown = read(b"q quit")
-        write(b"\x1b[A\x1b[Dq")
-        shown += read()
+    main_end, child_end = pty.openpty()
+    ends = dict.fromkeys(("stdin", "stdout", "stderr"), child_end)
+    with subprocess.Popen([COMMAND, "play", "--seed", "3"], **ends, start_new_session=True) as child:
+        os.close(child_end)
+        shown = b""
+        while b"q quit" not in shown:
+            shown += os.read(main_end, 4096)
+        os.write(main_end, b"\x1b[A\x1b[Dq")
+        with suppress(OSError):  # the terminal closes with its last user
+            while True:
+                shown += os.read(main_end, 4096)
         assert (child.wait(20), shown.count(b"\x1b[2J")) == (0, 3)
+    os.close(main_end)

@@ -14,7 +14,7 @@ from paper.readouts import leave_one_out
 
 from secret_rl.credit import RewardPredictor
 from secret_rl.credit.secret.model import Dropout, PooledPredictor, Prediction, over_steps, weighted_loss
-from secret_rl.credit.secret.tokens import Rows, Tokens
+from secret_rl.credit.secret.tokens import Tokens
 from secret_rl.encoders import as_tensor, standardise
 from secret_rl.testing.strategies import any_space
 from secret_rl.trajectories.nested import map_arrays, stack
@@ -48,10 +48,6 @@ def predict(model, tokens, episodes=None):
     batch = tokens.batch(np.arange(len(tokens)) if episodes is None else np.asarray(episodes))
     with torch.no_grad():
         return batch, model(model.encode(batch.rows, Dropout(None)), batch.index)
-
-
-def real_steps(batch, lengths):
-    return torch.arange(batch.index.shape[1]) < torch.tensor(lengths)[:, None]
 
 
 @both_kinds
@@ -117,25 +113,6 @@ def test_an_episode_alone_and_padded_in_a_batch_are_predicted_alike(make_model, 
             together.attention[episode, :length, :length], alone.attention[0], rtol=1e-5, atol=1e-6
         )
         assert not together.attention[episode, :length, length:].any()
-
-
-@given(ragged, seeds)
-def test_padding_adds_nothing_to_the_loss_or_its_gradient(make_model, lengths, seed):
-    model, tokens = make_model(SEEN, DONE), random_tokens(lengths, seed)
-    batch = tokens.batch(np.arange(len(lengths)))
-    padding = ~real_steps(batch, lengths)
-    results = []
-    for filler in (0, 1):
-        index = torch.where(padding, (batch.index + 7 * filler) % sum(lengths), batch.index)
-        classes = torch.where(padding, (batch.classes + filler) % 3, batch.classes)
-        model.zero_grad()
-        prediction = model(model.encode(batch.rows, Dropout(None)), index)
-        loss = weighted_loss(prediction, classes, batch.weights, 0.2)
-        loss.backward()
-        results.append((loss.detach(), [p.grad.clone() for p in model.parameters()]))
-    torch.testing.assert_close(*(loss for loss, _ in results), rtol=1e-6, atol=1e-6)
-    for one, other in zip(*(gradients for _, gradients in results), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 @given(ragged, seeds)
@@ -223,27 +200,12 @@ def test_leaving_a_step_out_is_predicting_without_it(make_model, transitions, le
             torch.testing.assert_close(found[:, step], said[0] - said[1], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("hiding", [0.0, 0.5, 1.0])
-def test_steps_are_hidden_in_a_share_of_the_episodes(hiding):
-    scores = torch.zeros(2000, 1, 21)
-    hidden = Dropout(torch.Generator().manual_seed(0), hiding).hide(scores, 0.3)
-    touched = hidden.isinf().any(-1)
-    assert float(touched.float().mean()) == pytest.approx(hiding, abs=0.04)
-    assert not hidden[..., 0].isinf().any()
-    if hiding:
-        assert float(hidden[touched][:, 1:].isinf().float().mean()) == pytest.approx(0.3, abs=0.02)
-
-
-def samples(space, count, seed):
-    space.seed(seed)
-    return [space.sample() for _ in range(count)]
-
-
 @settings(max_examples=60)
 @given(any_space(), any_space(), st.booleans(), ragged, seeds)
 def test_any_spaces_are_predicted_and_give_finite_gradients(make_model, seen, done, transitions, lengths, seed):
     model, steps = make_model(seen, done, filters=(2,), transitions=transitions), sum(lengths)
-    observations, actions = stack(seen, samples(seen, steps, seed)), stack(done, samples(done, steps, seed + 1))
+    seen.seed(seed), done.seed(seed + 1)
+    observations, actions = (stack(space, [space.sample() for _ in range(steps)]) for space in (seen, done))
     standardise(model.encoder.observation_encoder, map_arrays(as_tensor, observations))
     standardise(model.encoder.action_encoder, map_arrays(as_tensor, actions))
     offsets, classes = np.cumsum([0, *lengths]), np.zeros(steps, np.int16)
@@ -266,6 +228,12 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate):
     assert float((dropped == 0).float().mean()) == pytest.approx(rate, abs=0.005)
     assert float(dropped.mean()) == pytest.approx(1, abs=0.1)
     assert dropped.unique().numel() == (1 if rate == 0 else 2)
+    hidden = Dropout(torch.Generator().manual_seed(0), rate).hide(torch.zeros(2000, 1, 21), 0.3)
+    touched = hidden.isinf().any(-1)
+    assert float(touched.float().mean()) == pytest.approx(rate, abs=0.04), "steps are hidden in a share of episodes"
+    assert not hidden[..., 0].isinf().any()
+    if rate:
+        assert float(hidden[touched][:, 1:].isinf().float().mean()) == pytest.approx(0.3, abs=0.02)
 
 
 def test_credit_needs_pytorch_and_numpy_alone():
@@ -284,18 +252,3 @@ print(tuple(model(tokens, torch.tensor([[0, 1, 2, 1]])).attention.shape))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == "(1, 4, 4)", done.stderr
-
-
-@both_kinds
-def test_a_step_alone_is_what_it_is_in_an_episode(make_model, transitions):
-    """What is attended to, given its observation, action and next observation."""
-    model, tokens = make_model(SEEN, DONE, transitions=transitions), random_tokens([6], 0)
-    batch = tokens.batch(np.array([0]))
-    with torch.no_grad():
-        encoded = model.encode(batch.rows, Dropout(None))
-        _, _, key, value = model.steps(encoded, batch.index)
-        rows = Rows(*(part[:5] for part in batch.rows[:3]))
-        alone = model.encode_steps(rows, batch.rows.observations[1:6])
-        _, key_weight, value_weight = model.projections.weight.chunk(3)
-    torch.testing.assert_close(alone @ key_weight.T, key[0, :5], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(alone @ value_weight.T, value[0, :5], rtol=1e-5, atol=1e-5)
