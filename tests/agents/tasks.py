@@ -1,4 +1,4 @@
-"""Small tasks and a shaping wrapper, as plainly as they can be written."""
+"""Small tasks, as plainly as they can be written."""
 
 import gymnasium as gym
 import numpy as np
@@ -28,49 +28,6 @@ class ModelEnv(gym.Env):
         terminated = bool(self.model.terminated[pair])
         truncated = not terminated and self.steps == self.model.max_steps
         return self.here, self.model.rewards[pair], terminated, truncated, {"state": self.here}
-
-
-class Shaping(gym.Wrapper):
-    """Adds discount * Phi' - Phi; Phi is a table of states and a sum of what (state, action) pairs earn."""
-
-    def __init__(self, env, potential, earns, cap, discount, keep, scale=1.0, once=False):
-        super().__init__(env)
-        self.potential, self.earns, self.cap, self.scale, self.once = potential, earns, cap, scale, once
-        self.shaping_discount, self.keep = discount, keep
-
-    def reset(self, **kwargs):
-        observation, info = self.env.reset(**kwargs)
-        self.state, self.earned, self.paid = info["state"], 0.0, set()
-        self.phi = self.scale * self.potential(self.state)
-        return observation, info
-
-    def step(self, action):
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        pair = self.state, int(action)
-        if not (self.once and pair in self.paid):
-            self.earned += self.earns(*pair)
-        self.paid.add(pair)
-        self.state = info["state"]
-        phi = self.scale * (self.potential(self.state) + min(self.cap, self.earned))
-        if terminated or (truncated and not self.keep):
-            phi = 0.0
-        shaping = self.shaping_discount * phi - self.phi
-        self.phi = phi
-        info = {**info, "env_reward": reward, "shaping_reward": shaping}
-        return observation, reward + shaping, terminated, truncated, info
-
-    def tabular_shaping(self, model):
-        states, actions = model.next_states.shape
-        return {
-            "potential": [self.potential(s) for s in model.states.tolist()],
-            "pairs": np.arange(states * actions).reshape(states, actions),
-            "credit": [self.earns(s, a) for s in model.states.tolist() for a in range(actions)],
-            "cap": self.cap,
-            "discount": self.shaping_discount,
-            "keep_on_truncation": self.keep,
-            "scale": self.scale,
-            "once": self.once,
-        }
 
 
 def random_model(seed, states=6, actions=3, max_steps=15, rewarded=0.4):

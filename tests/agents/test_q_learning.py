@@ -6,12 +6,13 @@ import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit, TransformAction
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.agents.tasks import ModelEnv, Shaping, met_within, optimal_values, random_model
+from tests.agents.tasks import ModelEnv, met_within, optimal_values, random_model
 
 import secret_rl  # noqa: F401  registers the environments
 from secret_rl.agents import QLearning, q_learning
 from secret_rl.envs.tabular import TabularModel, best_return, tabular_of
 from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.shaping import NoPotential, PotentialShaping, TablePotential
 from secret_rl.testing.strategies import triggers_options
 
 ID = "secret_rl/Triggers-v0"
@@ -40,17 +41,12 @@ learners = st.builds(
 
 
 @settings(max_examples=25)
-@given(triggers_options(fixed=True), learners, st.floats(0, 2), st.booleans(), st.booleans(), st.data())
-def test_compiled_is_stepped(options, learner, cap, keep, once, data):
-    """Shaped, and not."""
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    potentials = rng.normal(size=options.num_states) * data.draw(st.sampled_from([0, 1]))
-    earned = np.maximum(0, rng.normal(size=(options.num_states, 4)) - 1) * data.draw(st.sampled_from([0, 1]))
-    plain, scale = TriggersEnv(**vars(options)), data.draw(st.sampled_from([1.0, 0.3]))
-    terms = {"cap": cap, "discount": learner.discount, "keep": keep, "scale": scale, "once": once}
-    for env in (plain, Shaping(plain, potentials.item, lambda s, a: earned.item(s, a), **terms)):
-        assert tabular_of(env) is not None
-        assert_same(learner.learn(env, 12), learner.learn(env, 12, state=in_info))
+@given(triggers_options(fixed=True), learners)
+def test_compiled_is_stepped(options, learner):
+    """Shaped, too: tests/shaping."""
+    env = TriggersEnv(**vars(options))
+    assert tabular_of(env) is not None
+    assert_same(learner.learn(env, 12), learner.learn(env, 12, state=in_info))
 
 
 @settings(max_examples=15)
@@ -112,7 +108,7 @@ def test_values_converge_to_the_best_ones(task, actions, seed):
 def test_shaping_moves_values_by_the_potential(task):
     model = random_model(task, max_steps=40)
     potential = np.random.default_rng(task).normal(size=len(model.next_states))
-    shaped = Shaping(ModelEnv(model, arrays=True), lambda s: potential[s], lambda s, a: 0.0, np.inf, 0.8, True)
+    shaped = PotentialShaping(ModelEnv(model, arrays=True), TablePotential(dict(enumerate(potential.tolist()))), 0.8)
     agent = QLearning(learning_rate=0.5, epsilon=1.0, discount=0.8).learn(shaped, 5000)
     met = met_within(model, 40)
     expected = optimal_values(model, 0.8) - potential[:, None]
@@ -121,7 +117,7 @@ def test_shaping_moves_values_by_the_potential(task):
 
 def test_returns_are_unshaped():
     inner = RecordEpisodeStatistics(TriggersEnv(size=3, triggers=1, prizes=2, layout_seed=1), buffer_length=60)
-    shaped = Shaping(inner, lambda s: s % 7.0, lambda s, a: 0.5, 2.0, 1.0, True)
+    shaped = PotentialShaping(inner, TablePotential({state: state % 7.0 for state in range(99)}), 1.0)
     curve = QLearning(discount=1.0, epsilon=0.5).learn(shaped, 60).curve
     assert curve.returns.tolist() == list(inner.return_queue) and len(set(inner.return_queue)) > 2
     assert curve.lengths.tolist() == list(inner.length_queue) and len(curve) == 60
@@ -210,7 +206,7 @@ class Odd(gym.Env):
 
 
 def wrongly_shaped():
-    return Shaping(TriggersEnv(layout_seed=0), lambda s: 0.0, lambda s, a: 0.0, 1, 0.9, True)
+    return PotentialShaping(TriggersEnv(layout_seed=0), NoPotential(), 0.9)
 
 
 @pytest.mark.parametrize(

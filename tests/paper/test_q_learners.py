@@ -1,19 +1,24 @@
 """Many tabular learners at once learn what each would alone."""
 
+from types import SimpleNamespace
+
 import numba
 import numpy as np
 import pytest
 from paper.q_learners import learn_many
-from tests.agents.tasks import ModelEnv, Shaping, random_model
+from tests.agents.tasks import ModelEnv, random_model
 
 from secret_rl.agents import QLearning
 from secret_rl.envs.tabular import tabular_of
 from secret_rl.envs.triggers import TriggersEnv
+from secret_rl.shaping import OnlineCredit, PotentialShaping, TablePotential
 
 
 def shaped_maze(maze):
     env = TriggersEnv(size=4, triggers=1, prizes=1 + maze % 2, layout_seed=maze, max_steps=20 + maze)
-    return Shaping(env, lambda s: (s % 5) / 10, lambda s, a: (s + a) % 3 / 10, 0.4, 0.95, maze % 2 == 0, once=maze > 1)
+    table = TablePotential({state: state % 5 / 10 for state in range(256)})
+    credit = OnlineCredit(SimpleNamespace(step_credit=lambda _, actions: actions % 3 / 10), repeat=maze > 2)
+    return PotentialShaping(env, credit if maze % 2 else table, 0.95, truncation="keep" if maze < 2 else "zero")
 
 
 def test_each_of_many_learners_learns_what_it_would_alone_on_any_number_of_threads():

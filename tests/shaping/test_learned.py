@@ -79,36 +79,6 @@ def test_with_the_full_state_observed_it_tends_to_the_table(kind):
     assert potential.report.explained > 0.98
 
 
-SPACES = {
-    "vector": (gym.spaces.Box(-1e3, 1e3, (2,), np.float32), lambda rng, n: rng.uniform([0, 500], [1, 900], (n, 2))),
-    "numbers": (gym.spaces.MultiDiscrete([3, 4], start=[1, 0]), lambda rng, n: rng.integers([1, 0], [4, 4], (n, 2))),
-    "bytes": (gym.spaces.Box(0, 255, (20, 17, 3), np.uint8), lambda rng, n: bright(rng, n, 20, 17)),
-}
-GOALS = {
-    "vector": lambda seen: seen[:, 0] + (seen[:, 1] - 500) / 400,
-    "numbers": lambda seen: (seen[:, 0] == 2) + 0.5 * (seen[:, 1] == 3),
-    "bytes": lambda seen: seen[:, :10, :8].mean((1, 2, 3)) > seen[:, 10:, 8:].mean((1, 2, 3)),
-}
-
-
-def bright(rng, n, height, width):
-    """Pictures with a bright corner in one of two places."""
-    pictures = rng.integers(0, 60, (n, height, width, 3))
-    for picture, top in zip(pictures, rng.random(n) < 0.5, strict=True):
-        (picture[: height // 2, : width // 2] if top else picture[height // 2 :, width // 2 :])[:] += 120
-    return pictures
-
-
-@pytest.mark.parametrize("kind", SPACES)
-def test_it_generalises_over_every_kind_of_space(kind):
-    space, draw = SPACES[kind]
-    rng = np.random.default_rng(0)
-    rows, fresh = (draw(rng, n).astype(space.dtype) for n in (250, 100))
-    potential = learn_values(rows, GOALS[kind](rows).astype(float), space, steps=100)
-    error = potential.lookup(fresh) - GOALS[kind](fresh)
-    assert np.mean(error**2) < 0.2 * np.var(GOALS[kind](fresh))
-
-
 def test_nothing_credited_is_nothing():
     few = maze_data()[:3]
     none = uniform_attributions(replace(few, rewards=np.zeros(few.steps)))

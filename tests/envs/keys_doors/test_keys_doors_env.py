@@ -10,7 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import secret_rl as srl
-from secret_rl.envs.keys_doors import PRESETS, Solver, Wanderer, WorldOptions, door_causes, plan
+from secret_rl.envs.keys_doors import PRESETS, Solver, Wanderer, WorldOptions, plan
 from secret_rl.envs.keys_doors.puzzle import room_cells
 
 pytest.importorskip("vizdoom")
@@ -207,17 +207,3 @@ def test_walkers_go_astray_as_often_as_asked_and_the_same_way_again(make):
         Wanderer(env, astray=1.5)
     with pytest.raises(TypeError, match="Wanderer plays secret_rl/KeysDoors-v0 only"):
         Wanderer(gym.make("CartPole-v1"))
-
-
-def test_the_key_of_each_door_is_held_from_its_cause_on(make):
-    env = make("3x3", size=(16, 12), max_steps=400)
-    data = srl.collect(env, 6, Wanderer(env), seed=3, progress=False)
-    causes, opened = door_causes(data), data.annotations["door_opened"]
-    assert (opened > 0).sum() >= 5
-    assert ((causes >= 0) == (opened > 0)).all()
-    starts = np.repeat(data.offsets[:-1], data.lengths)
-    held, picked = data.annotations["held_key"], data.annotations["key_picked"]
-    for step in np.flatnonzero(opened):
-        cause = starts[step] + causes[step]
-        assert picked[cause] == opened[step]
-        assert (held[cause:step] == opened[step]).all() and held[step] == 0

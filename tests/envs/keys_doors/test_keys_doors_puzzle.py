@@ -130,28 +130,18 @@ def test_spent_and_lost_keys_are_gone():
         ({"easy_extra": 2}, "easy_extra must be an integer from 0 to 1"),
         ({"core": 0}, "core must be an integer from 1"),
         ({"core": (3, 1)}, "least <= most"),
-        ({"core": (1, 2, 3)}, "least, most"),
         ({"rows": 6}, "rows must be an integer from 1 to 5"),
         ({"rows": 1, "columns": 1, "core": 1}, "use more rows or columns"),
-        ({"rows": 2, "columns": 2, "easy_extra": 1}, "no puzzle"),
         ({"rows": 2, "columns": 2, "core": 1, "unopenable_doors": 4}, "no puzzle"),
         ({"rows": 2, "columns": 2, "core": 3, "extra_openable_doors": 1}, "extra_openable_doors=1"),
         ({"core": 4, "red_herrings": 1, "unopenable_doors": 1}, "there are 5 colours"),
-        ({"core": 4, "unopenable_doors": 1, "easy_extra": 1}, "or ranges such as"),
         ({"core": 4, "unopenable_doors": 1, "useless_keys": 1}, "or ranges such as"),
         ({"core": 1, "useless_keys": 9}, "fewer doors and keys"),
-        ({"rows": 5, "columns": 5, "core": 5, "traps": 11, "unopenable_doors": 15}, "no puzzle"),
     ],
 )
 def test_impossible_puzzles_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         generate(PuzzleOptions(**options), 0)
-
-
-def test_counts_may_come_from_numpy_and_json():
-    options = PuzzleOptions(core=np.int64(2), useless_keys=[0, 1])
-    assert options == PuzzleOptions(core=2, useless_keys=(0, 1))
-    assert generate(options, 0).core == 2
 
 
 def episode(picked, opened):
