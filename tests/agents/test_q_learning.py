@@ -233,15 +233,11 @@ def test_environments_that_do_not_fit_are_refused(env, error, message):
     ("changes", "error", "message"),
     [
         ({"learning_rate": 0}, ValueError, r"learning_rate must lie in \(0, 1\], got 0"),
-        ({"learning_rate": 1.5}, ValueError, r"learning_rate must lie in \(0, 1\], got 1.5"),
         ({"epsilon": -0.1}, ValueError, r"epsilon must lie in \[0, 1\], got -0.1"),
         ({"epsilon": "0.1"}, TypeError, "epsilon must be a number"),
         ({"discount": float("nan")}, ValueError, "discount"),
-        ({"discount": True}, TypeError, "discount must be a number"),
         ({"seed": -1}, ValueError, "seed must be an integer from 0"),
-        ({"seed": 0.5}, TypeError, "seed must be an integer"),
         ({"episodes": 0}, ValueError, "episodes must be an integer of at least 1, got 0"),
-        ({"episodes": 1.5}, TypeError, "episodes must be an integer of at least 1, got 1.5"),
     ],
 )
 def test_options_out_of_range_are_refused(changes, error, message):

@@ -1,7 +1,6 @@
 """Tasks as arrays: the same as stepping the environment, and errors where arrays do not fit together."""
 
 from itertools import product
-from types import MappingProxyType
 
 import gymnasium as gym
 import numpy as np
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 import secret_rl  # noqa: F401  registers the environments
 from secret_rl.envs.tabular import TabularModel, TabularShaping, best_return, check_task, tabular_of
 from secret_rl.envs.triggers import TriggersEnv, TriggersOptions
+from secret_rl.shaping import PotentialShaping, TablePotential
 from secret_rl.testing.strategies import triggers_options
 from secret_rl.views import CropView, ViewObservation
 
@@ -53,28 +53,14 @@ def test_a_table_needs_one_maze_and_must_fit_in_memory():
         TriggersEnv(size=64, triggers=30, prizes=4, layout_seed=0).tabular()
 
 
-class Shaping(gym.Wrapper):
-    """A wrapper that gives its shaping as arrays."""
-
-    shaping = MappingProxyType({"discount": 0.9, "scale": 2.0})
-
-    def tabular_shaping(self, model):
-        if self.shaping is None:
-            raise AttributeError("no arrays")
-        return {**self.shaping, "potential": np.ones(len(model.states))}
-
-
-class NoArrays(Shaping):
-    shaping = None
-
-
 def test_wrappers_that_change_nothing_and_those_that_shape_are_looked_through():
     env = gym.make(ID, layout_seed=1)
     assert isinstance(env, gym.Wrapper)
     model, shaping = tabular_of(env)
     np.testing.assert_array_equal(model.next_states, env.unwrapped.tabular().next_states)
     assert shaping is None
-    _, shaping = tabular_of(Shaping(env))
+    table = TablePotential(dict.fromkeys(model.states.tolist(), 1.0))
+    _, shaping = tabular_of(PotentialShaping(env, table, 0.9, scale=2.0))
     assert (shaping.discount, shaping.scale, shaping.cap) == (0.9, 2.0, np.inf)
     assert (shaping.potential == 1).all() and shaping.pairs.shape == model.next_states.shape
     assert not shaping.credit.any() and shaping.keep_on_truncation and not shaping.once
@@ -83,9 +69,9 @@ def test_wrappers_that_change_nothing_and_those_that_shape_are_looked_through():
         lambda e: TransformReward(e, lambda r: 2 * r),
         RecordEpisodeStatistics,
         lambda e: ViewObservation(e, CropView(1)),
-        lambda e: Shaping(TimeLimit(e, 5)),  # what lies under it may change the task, too
-        lambda e: Shaping(Shaping(e)),
-        NoArrays,
+        lambda e: PotentialShaping(TimeLimit(e, 5), table, 0.9),  # what lies under it may change the task, too
+        lambda e: PotentialShaping(PotentialShaping(e, table, 0.9), table, 0.9),
+        lambda e: PotentialShaping(e, lambda observation, info: 1.0, 0.9),
     ):
         assert tabular_of(wrapper(env)) is None
     assert tabular_of(gym.make("CartPole-v1")) is None

@@ -11,8 +11,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor
 from tests.sb3.deep_tasks import TRIGGERS, assert_same_nest
+from tests.shaping.playing import PLACES
 
 from secret_rl.envs.triggers import TriggersEnv, TriggersVectorEnv
 from secret_rl.sb3 import GymnasiumVecEnv, PotentialShapingVecEnv, sb3_envs
@@ -66,7 +67,7 @@ def some_actions(envs):
     return np.array([envs.action_space.sample() for _ in range(envs.num_envs)])
 
 
-def play(ours, theirs, steps, seed=7):
+def play(ours, theirs, steps, seed=7, **tolerance):
     """Both side by side; how many episodes ended, and how many of them were cut short."""
     for env in (ours, theirs):
         assert env.seed(seed) == [seed + i for i in range(env.num_envs)]
@@ -79,7 +80,7 @@ def play(ours, theirs, steps, seed=7):
         mine, other = ours.step(actions), theirs.step(actions)
         for info in mine[3] + other[3]:
             info.pop("episode", None)  # of a monitor
-        assert_same_nest(mine, other, f"step {step}")
+        assert_same_nest(mine, other, f"step {step}", **tolerance)
         assert_same_nest(ours.unwrapped.reset_infos, theirs.unwrapped.reset_infos, f"reset infos {step}")
         ended += int(mine[2].sum())
         truncated += sum(info["TimeLimit.truncated"] for info in mine[3])
@@ -176,6 +177,35 @@ def test_shaped_inside_or_outside_as_single_ones_are(composition, potential, tru
     assert ours.has_attr("shaping_discount") and not ours.has_attr("shaping_nonsense")
 
 
+def test_shapings_stack_in_any_order():
+    """Up to the 32 bits through which rewards go before they are shaped, or after."""
+
+    def inner():
+        return PotentialShaping(EveryEnding(), PLACES, 0.9)
+
+    history = Everything(("state", "luck"))
+    ours = PotentialShapingVecEnv(DummyVecEnv([inner] * 3), history, 0.9)
+    theirs = DummyVecEnv([lambda: PotentialShaping(inner(), history, 0.9)] * 3)
+    ended, truncated = play(ours, theirs, 80, rtol=1e-5, atol=1e-6)
+    assert ended > truncated > 0
+
+
+def test_stacked_frames_are_seen_whole_at_the_end():
+    """The last observation of an episode is the one the wrapper inside gives, not the bare environment's."""
+
+    class Shapes(Everything):
+        def step(self, carry, batch):
+            shapes.add(batch.observations.shape)
+            return super().step(carry, batch)
+
+    shapes = set()
+    env = PotentialShapingVecEnv(VecFrameStack(DummyVecEnv([WORLDS["maze"]]), 2), Shapes(), 0.9)
+    env.reset()
+    for _ in range(20):
+        env.step(np.array([0]))
+    assert shapes == {(1, 3, 3, 6)}
+
+
 class Noted(VectorWrapper):
     level = 3
 
@@ -250,19 +280,3 @@ def test_the_vector_form_is_used_where_there_is_one():
 def test_bad_input_is_named(env, n, options, error, message):
     with pytest.raises(error, match=message):
         sb3_envs(env, n, env_options=options)
-
-
-class Moved(VecEnvWrapper):
-    """Reports other states than the environments do."""
-
-    def reset(self):
-        return self.venv.reset()
-
-    def step_wait(self):
-        *step, infos = self.venv.step_wait()
-        return *step, [{**info, "state": (info["state"] + 1) % 36} for info in infos]
-
-
-def test_wrappers_between_that_change_infos_are_heard():
-    inside = (GymnasiumVecEnv(compiled(3)), DummyVecEnv([WORLDS["maze"]] * 3))
-    play(*(PotentialShapingVecEnv(Moved(VecMonitor(envs)), TABLE, 0.9) for envs in inside), 40)

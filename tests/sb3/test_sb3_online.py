@@ -17,7 +17,7 @@ from secret_rl.sb3 import ShapedReplayBuffer, train
 from secret_rl.sb3.callbacks import OnlineSecretCallback
 from secret_rl.sb3.shaping import shape_with
 from secret_rl.shaping import ChangingPotential, NoPotential, ReplayShaping
-from secret_rl.testing.shaping import Everything, OneEnvironment
+from secret_rl.testing.shaping import Everything
 
 USUAL = {"env": TRIGGERS, "env_options": MAZE, "gamma": 0.9, "n_envs": 3, "evaluate_every": 0, "batch_size": 8, **SMALL}
 REPLAYED = USUAL | {
@@ -79,32 +79,6 @@ def test_a_replay_buffer_never_holds_two_shapings():
     *_, callback = learn("replay", 420, online, AtRolloutEnds(look), buffer_size=600, train_freq=1)
     assert len(set(compared)) > 5 and max(running) == 3, "several potentials, and swaps within episodes"
     assert online.history[-1].accepted and callback.history is online.history
-
-
-def test_shaping_within_an_episode_telescopes_under_swaps():
-    online, episodes, terms, began_with = marked(), [], [], [None]
-
-    def watch(callback):
-        info = callback.locals["infos"][0]
-        terms.append(info["shaping_reward"])
-        if callback.locals["dones"][0]:
-            episodes.append((began_with[0], terms[:], info["TimeLimit.truncated"], online.trajectories[-1]))
-            terms.clear()
-            began_with[0] = online.present or NoPotential()
-
-    # The rewards of an episode that are kept are unshaped, or its potential would be another.
-    learn("rollouts", 300, online, AtSteps(watch), n_envs=1)
-    assert len({potential.number for potential, *_ in episodes if isinstance(potential, Marked)}) > 8
-    assert {truncated for _, _, truncated, _ in episodes} == {True, False}
-    for potential, paid, truncated, episode in episodes:
-        phi = OneEnvironment(potential or NoPotential())
-        first = phi.start(episode.observations[0], {})
-        following = [*episode.observations[1:], episode.final_observation]
-        steps = zip(episode.actions, following, episode.rewards.tolist(), strict=True)
-        last = [phi.step(*step, {}) for step in steps][-1]
-        end = 0.9 ** len(paid) * last if truncated else 0.0
-        assert sum(0.9**t * term for t, term in enumerate(paid)) == pytest.approx(end - first)
-        assert set(episode.rewards.tolist()) <= {-1.0, 0.0, 1.0}
 
 
 @pytest.mark.parametrize("way", ["replay", "rollouts"])

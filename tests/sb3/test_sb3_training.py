@@ -203,8 +203,6 @@ def test_normalised_environments_are_shaped_outside_and_monitored_inside():
         ({"algorithm": "DQN"}, "must be a class of Stable-Baselines3"),
         ({"shaping": lambda *_: 3}, "return a VecEnv, got int"),
         ({"steps": 0}, "steps must be an integer of at least 1"),
-        ({"n_envs": 1.5}, "n_envs must be an integer of at least 1"),
-        ({"evaluate_every": -1}, "evaluate_every must be an integer of at least 0"),
         ({"gamma": 1.5}, "gamma and evaluation_epsilon must be in .* got 1.5 and 0.0"),
         ({"tensorboard_log": "logs"}, "give tensorboard instead"),
         ({"checkpoint_every": 5}, "needs a folder"),

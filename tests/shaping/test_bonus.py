@@ -1,7 +1,6 @@
 """A bonus pays every rise of Phi at once and for good, alike in all wrappers, and fades to nothing."""
 
 from collections import Counter
-from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -133,30 +132,6 @@ def visited(env, seed, steps, counts):
         yield 1 / np.sqrt(counts[info["state"]]), reward, info
         if terminated or truncated:
             env.reset()
-
-
-class Numbered(EveryEnding):
-    """Its states are its own."""
-
-    def __init__(self, number):
-        super().__init__()
-        self.number = number
-
-    def _seen(self):
-        observation, info = super()._seen()
-        return observation, info | {"state": (self.number, *info["state"])}
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("state", [None, lambda seen, info: (info["state"][0], seen["cue"], "luck" in info)])
-@given(seed=st.integers(0, 2**31), n=st.integers(1, 4), masks=st.sets(st.integers(0, 30), max_size=2))
-@settings(max_examples=10, deadline=None)
-def test_visits_are_counted_alike_in_all_wrappers(mode, state, seed, n, masks):
-    potential, makers = VisitCounts(state), [partial(Numbered, number) for number in range(n)]
-    ours = VectorCreditBonus(SyncVectorEnv(makers, autoreset_mode=mode), potential, scale=0.5)
-    wrapped = [lambda make=make: CreditBonus(make(), potential, scale=0.5) for make in makers]
-    ended, paid = compare(ours, SyncVectorEnv(wrapped, autoreset_mode=mode), seed, 40, mode, masks)
-    assert ended and paid
 
 
 def test_counts_are_shared_by_environments_and_go_on_from_a_state():

@@ -190,7 +190,6 @@ def test_a_potential_above_the_reward_warns():
     ("arguments", "error", "message"),
     [
         ({"discount": 0}, ValueError, r"discount must be the agent's own, in \(0, 1\], got 0"),
-        ({"discount": 1.0001}, ValueError, r"got 1.0001"),
         ({"discount": "0.9"}, ValueError, r"got '0.9'"),
         ({"scale": -1}, ValueError, r"scale must be a number of at least 0"),
         ({"scale": "auto"}, ValueError, r"scale must be a number of at least 0, or \"fit\", got 'auto'"),
@@ -198,7 +197,6 @@ def test_a_potential_above_the_reward_warns():
         ({"scale": "fit", "potential": lambda observation, info: 1.0}, ValueError, r"give scale a number"),
         ({"truncation": True}, ValueError, r'truncation must be "keep" .* got True'),
         ({"potential": {3: 0.5}}, TypeError, r"\{3: 0.5\} is not a potential: expected an object with init and step"),
-        ({"potential": None}, TypeError, r"is not a potential"),
         ({"potential": "no/such/table.json"}, FileNotFoundError, r"no/such/table.json is not a file"),
         ({"potential": TablePotential({(0,): 1}, state=GridKey((1, 2)))}, ValueError, r"2 cell sizes.*27 dimensions"),
         ({"potential": TablePotential({(0,): 1}, state=GridKey(1, ("a",)))}, ValueError, r"leave keys= out"),

@@ -104,15 +104,11 @@ def test_the_reference_plays_a_hand_worked_episode():
     [
         ({"size": 2, "triggers": 3, "prizes": 1}, ValueError, "need 5 cells, but a 2x2 grid has 4"),
         ({"window": 4}, ValueError, "window must be odd.*got 4: use 3 or 5"),
-        ({"window": 0}, ValueError, "window must be an integer of at least 1, got 0"),
         ({"size": 0}, ValueError, "size must be an integer from 1 to 256, got 0"),
-        ({"prizes": 0}, ValueError, "prizes must be an integer of at least 1, got 0"),
-        ({"triggers": -1}, ValueError, "triggers must be an integer of at least 0, got -1"),
         ({"max_steps": 0}, ValueError, "max_steps must be an integer of at least 1, got 0"),
         ({"layout_seed": -1}, ValueError, "layout_seed must be an integer from 0"),
         ({"size": 16, "triggers": 50}, ValueError, "51 objects, but at most 40"),
         ({"render_mode": "film"}, ValueError, "render_mode must be one of .* got 'film'"),
-        ({"size": "8"}, TypeError, "size"),
         ({"inverted": 1}, TypeError, "inverted"),
     ],
 )
