@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from tests.sealing import change_arrays
 from secret_rl.atomic import InUseError, folder_lock
 from secret_rl.files import FileFormatError, ResumeError
 from secret_rl.sb3 import (
-    ExploringDQN,
     PotentialShapingVecEnv,
     ShapedReplayBuffer,
     bonus_with,
@@ -24,9 +24,9 @@ from secret_rl.sb3 import (
     shape_with,
     train,
 )
-from secret_rl.sb3.checkpoint import end_running_episodes
-from secret_rl.shaping import EventCredit, ReplayShaping, TablePotential, VisitCounts
-from secret_rl.testing.shaping import EveryEnding, Everything
+from secret_rl.sb3.checkpoint import described, end_running_episodes
+from secret_rl.shaping import EventCredit, OnlineCredit, ReplayShaping, TablePotential, VisitCounts
+from secret_rl.testing.shaping import EveryEnding, Everything, OneEnvironment
 
 POTENTIAL = TablePotential({state: state / 400 for state in range(400)})
 BONUS = bonus_with(EventCredit("trigger_activated", amount=0.5), fade_steps=180)
@@ -56,7 +56,7 @@ CASES = {
     "PPO": (sb3.PPO, TRIGGERS, {"env_options": MAZE, "learning_rate": lambda left: left * 0.01, **ROLLED_OUT}),
     "PPO, normalised": (sb3.PPO, TRIGGERS, {"env_options": MAZE, "shaping": normalised, **ROLLED_OUT}),
     "PPO, bonus": (sb3.PPO, TRIGGERS, {"env_options": MAZE, "shaping": BONUS, **ROLLED_OUT}),
-    "ExploringDQN": (ExploringDQN, EveryEnding, {"policy": "MultiInputPolicy", "shaping": BONUSES, **REPLAYED}),
+    "DQN, bonuses": (sb3.DQN, EveryEnding, {"policy": "MultiInputPolicy", "shaping": BONUSES, **REPLAYED}),
     "SAC": (sb3.SAC, "Pendulum-v1", REPLAYED),
     "QRDQN": (contrib.QRDQN, "CartPole-v1", REPLAYED),
     "RecurrentPPO": (contrib.RecurrentPPO, TRIGGERS, {"env_options": MAZE, **RECURRENT}),
@@ -116,9 +116,21 @@ def test_a_folder_of_another_training_is_named(unfinished):
         ({"env_options": MAZE | {"size": 4}}, "env_options was .*'size': 3.*, now .*'size': 4"),
         ({"shaping": shape_with(TablePotential({1: 0.5}))}, "shaping was"),
         ({"shaping": None}, "shaping was .*, now None"),
+        ({"shaping": bonus_with(EventCredit("trigger_activated"))}, "shaping was"),
     ):
         with pytest.raises(ResumeError, match=f"{unfinished.name} holds a training with another .*{difference}"):
             run("DQN", unfinished, **changes)
+
+
+def test_potentials_count_by_what_they_pay():
+    """Credit models by their weights, whatever was looked up meanwhile."""
+    models = [SimpleNamespace(model=torch.nn.Linear(2, 2), step_credit=lambda *_: np.ones(1)) for _ in range(2)]
+    used = OnlineCredit(models[0])
+    before = described(bonus_with(used))
+    OneEnvironment(used).start(np.zeros(2), {})
+    alike, *others = OnlineCredit(models[0]), OnlineCredit(models[1]), OnlineCredit(models[0], cap=0.5)
+    assert before == described(bonus_with(used)) == described(bonus_with(alike))
+    assert len({before, *(described(bonus_with(other)) for other in others)}) == 3
 
 
 def test_damaged_files_are_named(unfinished, tmp_path):

@@ -31,8 +31,6 @@ from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.building import EpisodeBuilder
 from secret_rl.views import View, apply_view
 
-PotentialMaker = Callable[[Trajectories], Potential | None]
-"""Episodes as the agent saw them to a potential, or None if there is none."""
 _OTHERS = ("learned", "learned value", "online")  # kinds besides tables
 
 # Somebody waits while these fits happen: a few seconds each, and the next one begins from other weights.
@@ -61,21 +59,16 @@ class Refit:
 
 
 class OnlineSecret:
-    """Keeps an agent's newest episodes and makes a potential of them on a schedule.
+    """Keeps an agent's newest episodes and makes a potential of them, for ``learn_online`` or ``OnlineSecretCallback``.
 
-    Given to ``learn_online``, or to an ``OnlineSecretCallback``. Once ``first`` episodes are finished, and whenever
-    their number has grown by the factor ``growth`` since, a credit model is fitted to the newest ones and a potential
-    made of it. Where the verdict on the model is not "credit", or its history gain is below ``min_gain``, the potential
-    stays as it is; ``history`` says why.
+    Once ``first`` episodes are finished, and whenever their number has grown by the factor ``growth`` since, a credit
+    model is fitted to the newest ones and a potential made of it. Where the verdict on the model is not "credit", or
+    its history gain is below ``min_gain``, the potential stays as it is; ``history`` says why.
 
     Args:
-        potential: One of
-
-            - ``"pending"``, ``"cumulative"``: a table over ``info["state"]``, as ``estimate_potential`` makes it;
-            - ``"learned"``: a network over observations (``learn_potential``), for agents whose states have no key;
-            - ``"online"``: ``OnlineCredit``, the credit earned so far in the episode;
-            - ``"value"``, ``"learned value"``: the Monte-Carlo value, without any credit model: what credit must beat;
-            - a function of the trajectories, as the agent saw them, that gives a potential or None.
+        potential: A kind of ``estimate_potential``; ``"learned"`` or ``"learned value"`` for a network over
+            observations (``learn_potential``); ``"online"`` for ``OnlineCredit``; or a function of the trajectories, as
+            the agent saw them, that gives a potential or None.
         view: What the credit model may see: where the observation gives the reward away, attention finds nothing.
         first: Episodes before the first fit.
         growth: Factor between fits.
@@ -89,7 +82,7 @@ class OnlineSecret:
 
     def __init__(
         self,
-        potential: str | PotentialMaker = "pending",
+        potential: str | Callable[[Trajectories], Potential | None] = "pending",
         *,
         view: View | None = None,
         first: int = 50,
@@ -108,14 +101,13 @@ class OnlineSecret:
             raise ValueError(f"potential must be a function or one of {kinds}, got {potential!r}")
         if not (growth >= 1 and math.isfinite(growth)):
             raise ValueError(f"growth must be a number of at least 1, got {growth!r}")
-        self.potential, self.view, self.growth, self.min_gain = potential, view, growth, min_gain
+        self.potential, self.view, self.growth, self.min_gain, self.seed = potential, view, growth, min_gain, seed
         self.first, self.keep = check_integer("first", first, 10), check_integer("keep", keep, 10)
         needs_credit = KINDS[potential].needs_credit if potential in KINDS else potential != "learned value"
         self._needs_credit = needs_credit and not own
         self.min_successes = max(check_integer("min_successes", min_successes, 0), int(not own))
         self.secret_options: dict[str, Any] = SMALL_FIT | dict(secret_options or {})
         self.potential_options: dict[str, Any] = dict(potential_options or {})
-        self.seed = seed
         self.needs_states = potential in tables and self.potential_options.get("state") is None
         """Whether the potential is a table over ``info["state"]``."""
         self.secret: Secret | None = None
@@ -142,9 +134,7 @@ class OnlineSecret:
         """Set the spaces of the episodes to come; an error where earlier ones do not fit."""
         spaces = observation_space, action_space
         if self._spaces not in (None, spaces):
-            raise ValueError(
-                f"episodes of {self._spaces} were kept, not of {spaces}: make another OnlineSecret for them"
-            )
+            raise ValueError(f"{self._spaces} were kept, not {spaces}: make another OnlineSecret for them")
         self._spaces = spaces
 
     def add(self, episode: Mapping[str, Any]) -> None:
@@ -244,14 +234,13 @@ def learn_online(
 ) -> OnlineLearning:
     """Q-learning from scratch, shaped with credit that is learned again and again from the agent's own episodes.
 
+    The potential changes between episodes only, so that no policy becomes better or worse than another.
+
     >>> import gymnasium as gym, secret_rl as srl
     >>> env = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=3)
     >>> learned = srl.experimental.learn_online(env, 60, online=srl.experimental.OnlineSecret("value", first=20))
     >>> [refit.episodes for refit in learned.history if refit.accepted]
     [20, 30, 45]
-
-    The potential changes between episodes, and what the agent has learned carries over. Within an episode Phi is one
-    function: dynamic potential-based shaping, which changes no optimal policy however often the potential changes.
 
     Args:
         env: Its actions must be ``Discrete``.

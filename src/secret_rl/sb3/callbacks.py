@@ -7,7 +7,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage
 
 from secret_rl.experimental import OnlineSecret, Refit
-from secret_rl.sb3.envs import is_shaped, layers
+from secret_rl.sb3.envs import check_discount, is_shaped, layers
 from secret_rl.shaping import ChangingPotential, Potential, ReplayShaping
 from secret_rl.trajectories.building import EpisodeBuilder
 from secret_rl.trajectories.nested import map_arrays
@@ -22,21 +22,19 @@ _HOW = (
 class OnlineSecretCallback(BaseCallback):
     """Learns credit from the episodes of an agent while it learns, and shapes its rewards with it.
 
-    With a replay buffer, a ``ShapedReplayBuffer``: every new potential shapes everything that is stored anew, so that
-    the buffer never holds two shapings::
+    With a replay buffer, every new potential shapes everything that is stored anew::
 
         train(DQN, "secret_rl/Triggers-v0", 60_000, replay_buffer_class=ShapedReplayBuffer,
               callback=OnlineSecretCallback(OnlineSecret("learned", view=CenteredView(3))))
 
-    Without one, as PPO: environments shaped with ``changing``, in which each takes a new potential when its next
-    episode begins::
+    Without one, each environment takes a new potential when its next episode begins::
 
         changing = ChangingPotential(NoPotential())
         train(PPO, "secret_rl/Triggers-v0", 60_000, shaping=shape_with(changing),
               callback=OnlineSecretCallback(OnlineSecret(), changing=changing))
 
-    Fits happen between rollouts, in the same process. Infos are not stored in a replay buffer, so a table over
-    ``info["state"]`` needs the second way. Checkpoints of ``train`` do not keep what was learned of credit.
+    Infos are not stored in a replay buffer, so a table over ``info["state"]`` needs the second way. Checkpoints of
+    ``train`` do not keep what was learned of credit.
 
     Args:
         online: When and how credit is learned; ``OnlineSecret()`` by default.
@@ -112,15 +110,14 @@ class OnlineSecretCallback(BaseCallback):
     def _check(self) -> None:
         """An error unless new potentials can reach the agent."""
         buffer, envs = getattr(self.model, "replay_buffer", None), self.training_env
-        shaped, gamma = is_shaped(envs), getattr(self.model, "gamma", None)
+        shaped = is_shaped(envs)
         if buffer is not None and not hasattr(buffer, "relabel"):
             raise ValueError(f"the replay buffer, {type(buffer).__name__}, cannot shape rewards anew: {_HOW}")
         if buffer is None and self.changing is None:
             raise ValueError(f"new potentials cannot reach the agent: {_HOW}")
         if shaped != (self.changing is not None):
             raise ValueError(f"the environments are {'' if shaped else 'not '}shaped: {_HOW}")
-        if shaped and any(discount not in (gamma, None) for discount in envs.get_attr("shaping_discount")):
-            raise ValueError(f"the environments are shaped with another discount than the agent's, {gamma}")
+        check_discount(envs, self.model.gamma)  # type: ignore[attr-defined]
         if buffer is not None and self.online.needs_states:
             raise ValueError(
                 f'potential="{self.online.potential}" is a table over info["state"], which a replay buffer does not '

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from secret_rl.atomic import Lock, folder_lock, sweep
 from secret_rl.files import Arrays, FileFormat, check_same
 from secret_rl.sb3.curves import DeepCurve
 from secret_rl.sb3.envs import layers
-from secret_rl.sb3.exploring import ExploringDQN
 from secret_rl.sb3.shaping import CreditBonusVecEnv
 from secret_rl.shaping.wrappers import BonusShaper
 
@@ -127,14 +126,13 @@ def load_weights(model: BaseAlgorithm, weights: BaseAlgorithm | str | Path) -> N
         followed = getattr(model.policy, name.removesuffix("_target"), None)
         if name.endswith("_target") and isinstance(followed, nn.Module):
             target.load_state_dict(followed.state_dict())
-    if isinstance(model, ExploringDQN):
-        model.acting_policy.load_state_dict(model.policy.state_dict())
 
 
 def described(value: Any) -> Any:
     """JSON values that are equal for equal settings of a training.
 
-    Arrays and weights count by content; classes and functions by name; other objects by their type.
+    Arrays and weights count by content; classes and functions by name; potentials and shapings by what is public of
+    them, credit models by their weights; other objects by their type.
     """
     description = _described(value)
     if len(str(description)) <= _LONG:
@@ -153,21 +151,17 @@ def _described(value: Any) -> Any:
         return {str(key): _described(part) for key, part in sorted(value.items(), key=lambda pair: str(pair[0]))}
     if isinstance(value, list | tuple):
         return [_described(part) for part in value]
-    parts = None
-    if isinstance(value, BaseAlgorithm):
-        parts = value.policy.state_dict()
-    elif isinstance(value, nn.Module):
-        parts = value.state_dict()
-    elif is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+    if hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    name, parts = type(value).__name__, None
+    weights = getattr(value, "policy", getattr(value, "model", value))  # of an agent, or of a credit model
+    if isinstance(weights, nn.Module):
+        parts = weights.state_dict()
     elif isinstance(getattr(value, "values", None), Mapping):  # a table
         parts = value.values
-    elif hasattr(value, "potential"):  # a shaping
-        parts = {name: getattr(value, name, None) for name in ("potential", "discount", "scale")}
-    if parts is not None:
-        return {type(value).__name__: _described(parts)}
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}.{named.__qualname__}"
+    elif is_dataclass(value) or hasattr(value, "init") or hasattr(value, "potential"):
+        parts = {part: content for part, content in vars(value).items() if not part.startswith("_")}
+    return f"{type(value).__module__}.{name}" if parts is None else {name: _described(parts)}
 
 
 def _hash(content: bytes) -> str:
@@ -254,12 +248,13 @@ def _packed(value: Any, path: str, arrays: Arrays) -> Any:
     if isinstance(value, Mapping):
         return {"dict": [[key, _packed(part, f"{path}.{key}", arrays)] for key, part in value.items()]}
     if isinstance(value, list | tuple):
-        return [_packed(part, f"{path}.{i}", arrays) for i, part in enumerate(value)]
+        parts = [_packed(part, f"{path}.{i}", arrays) for i, part in enumerate(value)]
+        return {"tuple": parts} if isinstance(value, tuple) else parts
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _unpacked(value: Any, arrays: Arrays) -> Any:
-    """What ``_packed`` was given, with lists for tuples."""
+    """What ``_packed`` was given."""
     if isinstance(value, list):
         return [_unpacked(part, arrays) for part in value]
     if not isinstance(value, dict):
@@ -267,4 +262,6 @@ def _unpacked(value: Any, arrays: Arrays) -> Any:
     ((kind, content),) = value.items()
     if kind == "dict":
         return {key: _unpacked(part, arrays) for key, part in content}
+    if kind == "tuple":
+        return tuple(_unpacked(content, arrays))
     return torch.from_numpy(arrays[content]) if kind == "tensor" else arrays[content]

@@ -167,8 +167,7 @@ class CurveCallback(BaseCallback):
         self._next = (self.num_timesteps // self._every + 1) * self._every if self._every else self._total
 
     def _on_step(self) -> bool:
-        if "infos" in self.locals:
-            self._record(self.locals["infos"], np.asarray(self.locals["dones"]))
+        self._record(self.locals["infos"], np.asarray(self.locals["dones"]))
         if self._next <= self.num_timesteps < self._total:  # the last one comes after the last update
             self.evaluate()
             self._next = (self.num_timesteps // self._every + 1) * self._every
@@ -183,5 +182,6 @@ class CurveCallback(BaseCallback):
             episode = infos[i]["episode"]
             unshaped = float(self._unshaped_sums[i]) if self._shaped else float(episode["r"])
             shaped = float(self._shaped_sums[i]) if self._shaped else unshaped
+            episode["r"] = unshaped  # what is logged, also where a monitor is around a shaping
             self._trained.append((self.num_timesteps, unshaped, shaped, int(episode["l"])))
         self._unshaped_sums[ended] = self._shaped_sums[ended] = 0

@@ -32,8 +32,8 @@ _SPACES = {"observation_space": "single_observation_space", "action_space": "sin
 def sb3_envs(env: EnvLike, n: int, *, seed: int | None = None, env_options: Mapping[str, Any] | None = None) -> VecEnv:
     """``n`` environments for Stable-Baselines3, by the fastest path there is.
 
-    An environment that is registered with a vector form of its own, which can reset within the step, goes through
-    ``GymnasiumVecEnv``; any other through ``DummyVecEnv``. Both give the same. There is no ``Monitor`` inside.
+    An environment with a vector form of its own that can reset within the step goes through ``GymnasiumVecEnv``, any
+    other through ``DummyVecEnv``. Both give the same. There is no ``Monitor`` inside.
 
     >>> import numpy as np
     >>> envs = sb3_envs("secret_rl/Triggers-v0", 256, seed=0, env_options={"window": None})
@@ -84,9 +84,8 @@ class GymnasiumVecEnv(VecEnv):
     >>> GymnasiumVecEnv(envs).reset().shape
     (64, 3, 3, 3)
 
-    ``VectorPotentialShaping`` may be inside, or ``PotentialShapingVecEnv`` outside, with ``VecMonitor`` between, which
-    then logs unshaped returns. Attributes are those of each environment where the vector environment holds some, as
-    ``SyncVectorEnv`` does; else those of the vector environment stand for all of them.
+    Attributes are those of each environment where the vector environment holds some, as ``SyncVectorEnv`` does; else
+    those of the vector environment stand for all of them.
     """
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
@@ -94,11 +93,8 @@ class GymnasiumVecEnv(VecEnv):
             raise TypeError(f"expected a gymnasium.vector.VectorEnv, got {type(envs).__name__}")
         mode = envs.metadata.get("autoreset_mode")
         if mode is None or AutoresetMode(mode) is not AutoresetMode.SAME_STEP:
-            raise ValueError(
-                f"{envs} has autoreset_mode {mode and AutoresetMode(mode).name}, but Stable-Baselines3 expects "
-                'environments that reset within the step: make them with autoreset_mode="SameStep" '
-                '(gym.make_vec(..., vectorization_mode="sync", vector_kwargs={"autoreset_mode": "SameStep"}))'
-            )
+            found = f"{envs} has autoreset_mode {mode and AutoresetMode(mode).name}"
+            raise ValueError(f'{found}, but Stable-Baselines3 needs autoreset_mode="SameStep": gym.make_vec takes it')
         self.envs = envs
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
         self.metadata = envs.metadata
@@ -133,10 +129,8 @@ class GymnasiumVecEnv(VecEnv):
         for i, last in zip(ends.tolist(), final, strict=True):  # what is present is already the next episode's
             self.reset_infos[i], listed[i] = listed[i], last
             last["terminal_observation"] = infos["final_obs"][i]
-        for info in listed:
-            info["TimeLimit.truncated"] = False
-        for i in ends.tolist():
-            listed[i]["TimeLimit.truncated"] = not terminated[i]
+        for info, cut_short in zip(listed, (ended & ~np.asarray(terminated, np.bool_)).tolist(), strict=True):
+            info["TimeLimit.truncated"] = cut_short
         # Copied: algorithms still look at an observation after the next step, and environments may reuse their arrays.
         return _copied(observations), np.asarray(rewards).astype(np.float32), ended, listed
 
@@ -208,43 +202,26 @@ def _copied(observations: Any) -> Any:
     return map_arrays(lambda part: part.copy() if isinstance(part, np.ndarray) else part, observations)
 
 
-class _UnshapedMonitor(VecMonitor):
-    """``VecMonitor`` around environments that are shaped already: the returns it logs are unshaped all the same."""
-
-    def reset(self) -> Any:
-        self._unshaped = np.zeros(self.num_envs, np.float32)
-        return super().reset()
-
-    def step_wait(self) -> Any:
-        observations, rewards, ended, infos = super().step_wait()
-        self._unshaped += np.array([info["env_reward"] for info in infos], np.float32)
-        for i in np.flatnonzero(ended).tolist():
-            infos[i]["episode"]["r"], self._unshaped[i] = self._unshaped[i], 0
-        return observations, rewards, ended, infos
-
-
 def learning_envs(envs: VecEnv, shaping: Shaping | Sequence[Shaping] | None, gamma: float) -> VecEnv:
-    """The environments to learn in: a monitor inside, which logs unshaped returns, and the shapings around it."""
+    """The environments to learn in: a monitor inside, and the shapings around it."""
     shapings = [] if shaping is None else list(shaping) if isinstance(shaping, Sequence) else [shaping]
     for layer in layers(envs):
         if not isinstance(layer, VecNormalize):
             continue
         if shapings:
-            raise ValueError(
-                "VecNormalize changes what the potential sees: put it outside of the shaping, "
-                "shaping=lambda envs, discount: VecNormalize(shape_with(potential)(envs, discount))"
-            )
+            outside = "shaping=lambda envs, discount: VecNormalize(shape_with(potential)(envs, discount))"
+            raise ValueError(f"VecNormalize changes what the potential sees: put it outside of the shaping, {outside}")
         if layer.norm_reward and not _is_monitored(layer.venv):
             raise ValueError("VecNormalize hides the rewards of the environments: put a VecMonitor inside it")
-    _check_discount(envs, gamma)
+    check_discount(envs, gamma)
     if not _is_monitored(envs):
-        envs = _UnshapedMonitor(envs) if is_shaped(envs) else VecMonitor(envs)
+        envs = VecMonitor(envs)
     for shape in shapings:
         envs = shape(envs, gamma)
         if not isinstance(envs, VecEnv):
             expected = "shaping must take (environments, discount) and return a VecEnv"
             raise TypeError(f"{expected}, got {type(envs).__name__}: use shape_with(potential)")
-        _check_discount(envs, gamma)
+        check_discount(envs, gamma)
     return envs
 
 
@@ -253,14 +230,12 @@ def is_shaped(envs: VecEnv) -> bool:
     return envs.has_attr("shaping_discount")
 
 
-def _check_discount(envs: VecEnv, gamma: float) -> None:
+def check_discount(envs: VecEnv, gamma: float) -> None:
     """An error where environments are shaped for another discount; of one step, also for agents that look further."""
     for discount in envs.get_attr("shaping_discount") if is_shaped(envs) else ():
         if discount not in (gamma, None):
-            raise ValueError(
-                f"the environments are shaped with discount {discount}, but the agent learns with {gamma}: "
-                "shaping with another discount changes what is optimal; use the same for both"
-            )
+            differ = f"shaped with discount {discount}, but the agent learns with {gamma}"
+            raise ValueError(f"the environments are {differ}, which changes what is optimal: use the same for both")
 
 
 def _is_monitored(envs: VecEnv) -> bool:

@@ -58,11 +58,8 @@ class SmallConvolutions(BaseFeaturesExtractor):
 def dqn(steps: int, n_envs: int = 8, **overrides: Any) -> dict[str, Any]:
     """Options for ``train(DQN, env, steps, ...)`` that leave credit something to do; ``overrides`` replace any.
 
-    All of ``paper_dqn``, its network and discount of 0.9 included, but for exploration, where the numbers are ours:
-    epsilon falls to 0.05 over the first tenth of the steps. An agent that acts at random for 250,000 steps, as the
-    paper's does, cannot follow credit.
-
-    Credit goes best with a bonus, and with credited transitions drawn more often::
+    ``paper_dqn`` but for exploration, where the numbers are ours: an agent that acts at random for 250,000 steps cannot
+    follow credit. Credit goes best with a bonus, and with credited transitions drawn more often::
 
         train(DQN, env, steps, shaping=bonus_with(OnlineCredit(secret), scale=3, fade_steps=2 * steps // 3),
               replay_buffer_class=ShapedReplayBuffer, replay_buffer_kwargs={"priority": 0.25}, **dqn(steps))
@@ -73,16 +70,12 @@ def dqn(steps: int, n_envs: int = 8, **overrides: Any) -> dict[str, Any]:
 def ppo(n_envs: int = 32, **overrides: Any) -> dict[str, Any]:
     """Options for ``train(PPO, env, steps, ...)`` that explore enough to meet credit; ``overrides`` replace any.
 
-    All numbers are ours, from mazes of Triggers that agents see whole. Where rewards are easy to find, 16 environments
-    and an entropy coefficient of 0.01 are enough.
-
-    Credit goes best with a bonus, where rewards are rare with one for visit counts beside it::
+    All numbers are ours, from mazes of Triggers that agents see whole. Credit goes best with a bonus, where rewards are
+    rare with one for visit counts beside it::
 
         train(PPO, env, steps, **ppo(), shaping=[
             bonus_with(OnlineCredit(secret), scale=10), bonus_with(VisitCounts(), scale=0.1),
         ])
-
-    In big mazes a bonus that fades over half of the steps is gone before many agents have found the prize.
     """
     return {
         "policy": "MlpPolicy", "policy_kwargs": {"net_arch": [128, 128]}, "n_envs": n_envs, "gamma": 0.99,
@@ -94,12 +87,9 @@ def ppo(n_envs: int = 32, **overrides: Any) -> dict[str, Any]:
 def paper_dqn(steps: int, n_envs: int = 8, **overrides: Any) -> dict[str, Any]:
     """Options for ``train(DQN, env, steps, ...)`` as the paper has them in Triggers; ``overrides`` replace any.
 
-    Epsilon falls over 250,000 steps whatever ``steps`` is: a shorter run stops on the way. There is one update for
-    every four steps, however many environments there are.
-
-    The paper leaves open the discount (with 0.99 this small network overestimates values until agents only walk about),
-    the decay and epsilon of RMSProp (with the usual 0.01 these small gradients hardly move anything), the batch size,
-    the four steps between updates and the clipping of gradients.
+    Epsilon falls over 250,000 steps whatever ``steps`` is. There is one update for every four steps, however many
+    environments there are. The paper leaves open the discount, the decay and epsilon of RMSProp, the batch size, the
+    four steps between updates and the clipping of gradients.
     """
     if steps < 1 or n_envs < 1:
         raise ValueError(f"steps and n_envs must be at least 1, got {steps} and {n_envs}")
@@ -122,8 +112,7 @@ def paper_ppo(n_envs: int = 12, **overrides: Any) -> dict[str, Any]:
     """Options for ``train(PPO, env, steps, ...)`` as the paper has them in its 3D task; ``overrides`` replace any.
 
     Learning rate, entropy coefficient, discount, lambda and the 12 actors are the paper's ("In-domain transfer in
-    DMLab"). The rest, which it leaves open, is ours; the network is for pictures of 40x30 to 80x60, and actor and
-    critic share it.
+    DMLab"). The rest is ours; the network is for pictures of 40x30 to 80x60.
     """
     network = {"filters": (16, 32, 32), "strides": (2, 2, 2), "units": 128}
     return {

@@ -60,12 +60,11 @@ def train(
     first step, every ``evaluate_every`` steps and at the end, unshaped, in environments of their own. Evaluations
     change nothing in training.
 
-    ``folder`` keeps the agent and its curve, and repeating the call reads them. With ``checkpoint_every`` it also
-    keeps training itself: however it is interrupted, repeating the call goes on from the last checkpoint and ends
-    where it would have ended, to the bit, if the number of PyTorch's threads is the same. For that the training is
-    divided into parts, whether interrupted or not: each begins with new episodes and freshly seeded generators;
-    episodes that the end of a part cuts short count as truncated. One process at a time may train in a folder. The
-    environments must be such that seeding and resetting them is a fresh start; callbacks keep their own state.
+    ``folder`` keeps the agent and its curve, and repeating the call reads them. With ``checkpoint_every``, a call that
+    is repeated after an interruption goes on from the last checkpoint and ends where it would have ended, to the bit
+    (with as many threads of PyTorch). For that the training is divided into parts, interrupted or not: each
+    begins with new episodes, which end as truncated with the part, and freshly seeded generators. The environments
+    must be such that seeding and resetting them is a fresh start; callbacks keep their own state.
 
     Args:
         algorithm: A class such as ``DQN`` or ``PPO``.

@@ -80,14 +80,12 @@ def estimate_potential(
     ``kind`` is one of
 
     - ``"paper"``: as printed, the redistributed return of the pair that led to a state, summed over visits and divided
-      by the number of trajectories. It slows learning more often than not: it falls off right behind the step that
-      earned a reward.
+      by the number of trajectories. It slows learning more often than not.
     - ``"pending"``: of the reward still to come, discounted by the wait for it, the share that past steps have already
       earned, mean over visits. It stays until the reward is paid.
     - ``"cumulative"``: all credit earned so far, mean over visits.
     - ``"value"``: Monte-Carlo value, mean over visits. It needs no attributions: the baseline that credit has to beat.
-    - ``"mixed"``: pending for rewards that were attributed, value for the others: those that the present decides, which
-      ``secret.attribute`` leaves out, and those that are not predicted.
+    - ``"mixed"``: pending for rewards that were attributed, value for the others.
 
     Args:
         trajectories: Of the target.
@@ -95,8 +93,7 @@ def estimate_potential(
         kind: See above.
         rewards: "positive" or "all"; by default all for "paper", as printed, and positive ones for the others.
         delay_discount: Of reward still to come, for "pending", "value" and "mixed" (1: none). It need not be the
-            agent's: the trajectories are slower than the agent will be, and a smaller one leans towards their quick
-            successes.
+            agent's.
         state: Where states come from, as for ``TablePotential``; by default the ``states`` of the trajectories.
     """
     evidence = Evidence(trajectories, attributions, kind, rewards, delay_discount)
@@ -144,10 +141,8 @@ def _states_visited(visits: Visits, state: StateOf | None) -> Any:
     """The state of each visit: (visits, ...) rows, or a list of keys that a function of one observation made."""
     data = visits.data
     if state is None and data.states is None:
-        raise ValueError(
-            'the trajectories hold no states: collect them from an environment whose info has "state", or say with '
-            "state= how to make states of observations, as ObservationKey(), GridKey(...) or a function"
-        )
+        remedy = "say with state= how to make states of observations, as ObservationKey(), GridKey(...) or a function"
+        raise ValueError(f'the trajectories hold no states: collect them where info has "state", or {remedy}')
     check_source(state, data.observation_space)
     known: list[tuple[Any, Any, NDArray[Any]]] = [(data.observations, data.states, visits.of_step)]
     if len(visits.last):
@@ -164,9 +159,24 @@ def _states_visited(visits: Visits, state: StateOf | None) -> Any:
 
 
 class CreditRows:
-    """Attribution rows of some rewards, their weights end to end."""
+    """The rows of attributions whose rewards count, their weights end to end."""
 
-    def __init__(self, credit: Credit, kept: NDArray[np.bool_]) -> None:
+    def __init__(self, data: Trajectories, credit: Credit | None, kind: str, paid: Values) -> None:
+        if credit is None:
+            raise ValueError(f'kind="{kind}" needs attributions of the trajectories: secret.attribute(trajectories)')
+        same = np.array_equal(credit.lengths, data.lengths)
+        places = data.offsets[credit.episode] + credit.step if same else None
+        if not same or not np.array_equal(credit.reward, np.asarray(data.rewards)[places]):
+            raise ValueError("the attributions are of other trajectories than these: attribute the same ones")
+        kept = paid[places] != 0
+        if not kept.any() and kind != "mixed":
+            sign = "positive " if paid.min() >= 0 else ""
+            warnings.warn(
+                f"none of the {np.count_nonzero(paid):,} {sign}rewards was predicted correctly, so the potential is 0 "
+                "everywhere: if the target's dynamics differ from the source's, adapt(secret, trajectories) first",
+                CoverageWarning,
+                stacklevel=4,
+            )
         sizes = np.diff(credit.offsets)
         self.weights = np.asarray(credit.weights, np.float64)[np.repeat(kept, sizes)]
         self.sizes = sizes[kept]
@@ -181,7 +191,7 @@ class CreditRows:
 
 
 class Evidence:
-    """What a potential is estimated from, checked, for a kind that tables or networks can hold."""
+    """What a potential of some kind is estimated from, checked."""
 
     def __init__(
         self,
@@ -205,12 +215,11 @@ class Evidence:
         self.paid: Values = np.maximum(paid, 0) if rewards == "positive" else paid
         """(steps,) the rewards that count, 0 elsewhere."""
         if not self.paid.any():
-            raise ValueError(
-                f"none of the {len(data):,} trajectories holds a {'positive ' * (rewards == 'positive')}reward to "
-                "estimate from: collect more, or with success_share, or use OnlineCredit, which needs none"
-            )
-        self.credit: Any = _checked(data, attributions, kind, self.paid) if self.kind.needs_credit else None
-        """``CreditRows``: who earned them."""
+            none = f"none of the {len(data):,} trajectories holds a {'positive ' * (rewards == 'positive')}reward"
+            remedy = "collect more, or with success_share, or use OnlineCredit, which needs none"
+            raise ValueError(f"{none} to estimate from: {remedy}")
+        self.credit: Any = CreditRows(data, attributions, kind, self.paid) if self.kind.needs_credit else None
+        """Who earned them."""
 
 
 @register_kind("pending", "of the reward to come, what is earned already")
@@ -271,26 +280,6 @@ def largest_return(data: Trajectories) -> float:
     """Of the positive rewards of an episode."""
     positive = np.maximum(np.asarray(data.rewards, np.float64), 0)
     return float(np.add.reduceat(positive, data.offsets[:-1]).max())
-
-
-def _checked(data: Trajectories, credit: Credit | None, kind: str, paid: Values) -> CreditRows:
-    """Attributions of these trajectories and which rows count, with a warning where none does."""
-    if credit is None:
-        raise ValueError(f'kind="{kind}" needs attributions of the trajectories: secret.attribute(trajectories)')
-    same = np.array_equal(credit.lengths, data.lengths)
-    places = data.offsets[credit.episode] + credit.step if same else None
-    if not same or not np.array_equal(credit.reward, np.asarray(data.rewards)[places]):
-        raise ValueError("the attributions are of other trajectories than these: attribute the same ones")
-    kept = paid[places] != 0
-    if not kept.any() and kind != "mixed":
-        sign = "positive " if paid.min() >= 0 else ""
-        warnings.warn(
-            f"none of the {np.count_nonzero(paid):,} {sign}rewards was predicted correctly, so the potential is 0 "
-            "everywhere: if the target's dynamics differ from the source's, adapt(secret, trajectories) first",
-            CoverageWarning,
-            stacklevel=4,
-        )
-    return CreditRows(credit, kept)
 
 
 def totals(places: NDArray[Any], amounts: Values, count: int) -> Values:

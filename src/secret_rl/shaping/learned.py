@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,9 +19,6 @@ from secret_rl.shaping.estimate import Credit, Evidence, Visits, largest_return,
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import leaf_spaces, map_arrays, map_leaves, row_count
 from secret_rl.trajectories.spaces import from_json, to_json
-
-if TYPE_CHECKING:
-    from secret_rl.shaping.networks import PotentialNetwork
 
 _FORMAT = FileFormat("secret-rl learned potential", remedy="restore it or learn the potential again")
 _ROWS_AT_A_TIME = 1 << 13
@@ -51,13 +48,12 @@ class LearnedPotential:
     """Phi of an observation, from a network; made by ``learn_potential`` or ``LearnedPotential.load``.
 
     Answers lie between the least and the largest mean it was learned on (and 0), and those below ``threshold`` times
-    the largest are 0. Of observations unlike any it was learned on, Phi is whatever the network says within that range,
-    not 0 as in a table: learn from trajectories that go where the agent will.
+    the largest are 0. Of observations unlike any it was learned on, Phi is anything in between.
     """
 
     def __init__(
         self,
-        network: "PotentialNetwork",
+        network: Any,
         observation_space: gym.Space[Any],
         *,
         low: float,
@@ -87,15 +83,10 @@ class LearnedPotential:
         return np.array(self._known.find(_as_space(self.observation_space, observations))[1])
 
     def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:  # noqa: ARG002
-        """An error where it was learned on observations of another kind, shape or type; the bounds of a Box may differ.
-
-        The entries of a ``Dict`` may come in any order.
-        """
+        """An error where it was learned on observations of another kind, shape or type."""
         if _layout(self.observation_space) != _layout(observation_space):
-            raise ValueError(
-                f"the potential was learned on observations of {self.observation_space}, there are "
-                f"{observation_space}: learn it on trajectories that observe what the agent does"
-            )
+            differ = f"learned on observations of {self.observation_space}, there are {observation_space}"
+            raise ValueError(f"the potential was {differ}: learn it on trajectories that observe what the agent does")
 
     def tabulate(self, model: Any) -> dict[str, Any]:
         """Phi of every state of a finite task, which has ``observations`` with one row each."""
@@ -105,7 +96,7 @@ class LearnedPotential:
         """Write one safetensors file, whole or not at all."""
         about = {
             "observation_space": to_json(self.observation_space),
-            "units": self.network.units,
+            "units": self.network[-1].in_features,
             "bounds": {name: getattr(self, name) for name in ("low", "high", "threshold", "reward_bound")},
             "report": asdict(self.report),
         }
@@ -115,22 +106,24 @@ class LearnedPotential:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "LearnedPotential":
         """Read what ``save`` wrote; nothing in the file is run."""
-        from secret_rl.shaping.networks import PotentialNetwork
+        from secret_rl.shaping.networks import load_network
 
         path = Path(path)
         about, weights = _FORMAT.read_arrays(path)
         with _FORMAT.reading(path):
             space = from_json(about["observation_space"])
-            network = PotentialNetwork.from_arrays(space, about["units"], weights)
+            network = load_network(space, about["units"], weights)
             return cls(network, space, **about["bounds"], report=LearningReport(**about["report"]))
 
     def _computed(self, rows: Any) -> Values:
         if self.bound == 0:  # nothing was credited: there was nothing to learn
             return np.zeros(row_count(rows))
-        answers = self.network.answers(rows)
+        from secret_rl.shaping.networks import answers
+
+        found = answers(self.network, rows)
         # A network is never quite 0, and agents follow the slightest slope where there should be none.
-        answers[np.abs(answers) < self.threshold] = 0.0
-        return np.clip(answers * self.bound, self.low, self.high)
+        found[np.abs(found) < self.threshold] = 0.0
+        return np.clip(found * self.bound, self.low, self.high)
 
 
 def learn_potential(
@@ -148,12 +141,10 @@ def learn_potential(
 ) -> LearnedPotential:
     """What ``estimate_potential`` gives, for observations without a state key: a small network instead of a table.
 
-    The network has the least squared error over visits, so it tends to their mean: with the full state observed, to the
-    table. Where observations hardly repeat, a tenth of the episodes is held out, and the network with the least error
-    on them is kept; means over many visits hold little noise that could be learned by heart.
-
-    Attributions may be of the same episodes seen otherwise, such as through a view: the network learns on the
-    observations of ``trajectories``, which must be those that the agent will see.
+    The network has the least squared error over visits: with the full state observed, it tends to the table. Where
+    observations hardly repeat, a tenth of the episodes is held out, and the network with the least error on them is
+    kept. Attributions may be of the same episodes seen otherwise, such as through a view; the observations of
+    ``trajectories`` must be those that the agent will see.
 
     Args:
         trajectories: Of the target.
@@ -167,7 +158,7 @@ def learn_potential(
         seed: Of the first weights, of batches and of what is held out.
         progress: Show a progress bar; by default if the terminal is interactive.
     """
-    from secret_rl.shaping.networks import PotentialNetwork, regress
+    from secret_rl.shaping.networks import answers, regress
 
     units, steps = check_integer("units", units, 1), check_integer("steps", steps, 1)
     threshold = check_number("threshold", threshold, lambda share: 0 <= share < 1, "a share of Phi, in [0, 1)")
@@ -183,11 +174,11 @@ def learn_potential(
     learned = _means(numbers[~held_out], values[~held_out], count)
     judged = _means(numbers[held_out], values[held_out], count) if held_out.any() else None
 
-    def error(network: PotentialNetwork, of: tuple[Values, Values]) -> float:
+    def error(network: Any, of: tuple[Values, Values]) -> float:
         """Mean square over visits, in units of the largest mean."""
         there = np.flatnonzero(of[1])
-        answers = network.answers(map_arrays(lambda part: part[there], distinct))
-        return float(np.average((answers - of[0][there] / largest) ** 2, weights=of[1][there]))
+        found = answers(network, map_arrays(lambda part: part[there], distinct))
+        return float(np.average((found - of[0][there] / largest) ** 2, weights=of[1][there]))
 
     seen = np.flatnonzero(learned[1])
     rows, targets = map_arrays(lambda part: part[seen], distinct), learned[0][seen] / largest

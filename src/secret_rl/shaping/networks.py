@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from secret_rl.encoders import Flat, as_tensor, observation_encoder, standardise
 from secret_rl.progress import Tick
@@ -29,47 +29,29 @@ _CHECKS = 20  # evaluations on validation episodes in a training
 _DECIMALS = 9
 
 
-class PotentialNetwork(nn.Module):
-    """(rows, ...) of a space -> (rows,)"""
+def build_network(space: gym.Space[Any], units: int) -> nn.Sequential:
+    """(rows, ...) of a space -> (rows, 1)"""
+    encoder = observation_encoder(to_json(space), units, _FILTERS, clip=_FARTHEST, smallest=_SMALLEST)
+    return nn.Sequential(encoder, nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 1))
 
-    def __init__(self, space: gym.Space[Any], units: int) -> None:
-        super().__init__()
-        self.units = units
-        self.encoder = observation_encoder(to_json(space), units, _FILTERS, clip=_FARTHEST, smallest=_SMALLEST)
-        self.head = nn.Sequential(nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 1))
 
-    @classmethod
-    def from_arrays(cls, space: gym.Space[Any], units: int, arrays: dict[str, NDArray[Any]]) -> "PotentialNetwork":
-        """A network of weights that were saved."""
-        with torch.device("meta"):  # takes no memory, whatever sizes a file claims
-            network = cls(space, units).double().eval()
-        network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, assign=True)
-        return network
+def load_network(space: gym.Space[Any], units: int, arrays: dict[str, NDArray[Any]]) -> nn.Sequential:
+    """A network of weights that were saved."""
+    with torch.device("meta"):  # takes no memory, whatever sizes a file claims
+        network = build_network(space, units).double().eval()
+    network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()}, assign=True)
+    return network
 
-    @torch.no_grad()
-    def standardise(self, rows: Any) -> None:
-        """Fit the scale of numbers to distinct rows; grids of bits, in which most are rare, stay as they are."""
-        standardise(self.encoder, rows)
-        boxes = [part for part in self.encoder.modules() if isinstance(part, Flat) and part.spec["type"] == "Box"]
-        for box in boxes:
-            if len(box.spec["shape"]) > 1 and (box.spec["low"], box.spec["high"]) == (0, 1):
-                box.mean.zero_()
-                box.scale.fill_(1.0)
 
-    def forward(self, rows: Any) -> Tensor:
-        """Nest of (rows, ...) -> (rows,)"""
-        numbers: Tensor = self.head(self.encoder(rows))
-        return numbers[:, 0]
-
-    @torch.no_grad()
-    def answers(self, rows: Any) -> NDArray[np.float64]:
-        """(rows,) of a network in 64 bits, rounded: the same for a row whatever its company."""
-        count = row_count(rows)
-        found = np.empty(count)
-        for first in range(0, count, _ROWS_AT_A_TIME):
-            part = np.arange(first, min(first + _ROWS_AT_A_TIME, count))
-            found[part] = self(_tensors(rows, np.resize(part, max(len(part), 2)))).numpy()[: len(part)]
-        return np.round(found, _DECIMALS)
+@torch.no_grad()
+def answers(network: nn.Sequential, rows: Any) -> NDArray[np.float64]:
+    """(rows,) of a network in 64 bits, rounded: the same for a row whatever its company."""
+    count = row_count(rows)
+    found = np.empty(count)
+    for first in range(0, count, _ROWS_AT_A_TIME):
+        part = np.arange(first, min(first + _ROWS_AT_A_TIME, count))
+        found[part] = network(_tensors(rows, np.resize(part, max(len(part), 2))))[: len(part), 0].numpy()
+    return np.round(found, _DECIMALS)
 
 
 def _tensors(rows: Any, chosen: NDArray[np.int64] | slice = slice(None)) -> Any:
@@ -82,11 +64,11 @@ def regress(
     rows: Any,
     targets: NDArray[np.float64],
     weights: NDArray[np.float64],
-    error: Callable[[PotentialNetwork], float] | None,
+    error: Callable[[nn.Sequential], float] | None,
     tick: Tick,
     steps: int,
     seed: int,
-) -> tuple[PotentialNetwork, int]:
+) -> tuple[nn.Sequential, int]:
     """A network with the least weighted squared error on distinct rows, and the number of updates it had.
 
     With ``error``, which is evaluated now and then, the network with the least of that is kept.
@@ -94,8 +76,13 @@ def regress(
     order = np.random.default_rng(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = PotentialNetwork(space, units)
-    network.standardise(_tensors(rows))
+        network = build_network(space, units)
+    standardise(network, _tensors(rows))
+    boxes = [part for part in network.modules() if isinstance(part, Flat) and part.spec["type"] == "Box"]
+    for box in boxes:  # grids of bits, most of them rare, stay as they are
+        if len(box.spec["shape"]) > 1 and (box.spec["low"], box.spec["high"]) == (0, 1):
+            box.mean.zero_()
+            box.scale.fill_(1.0)
     goals, importance = (torch.from_numpy(numbers).float() for numbers in (targets, weights / weights.mean()))
     whole = len(targets) <= _BATCH_SIZE
     chosen, inputs = np.arange(len(targets)), _tensors(rows) if whole else None
@@ -109,7 +96,7 @@ def regress(
         if not whole:
             chosen = order.choice(len(targets), _BATCH_SIZE, replace=False)
             inputs = _tensors(rows, chosen)
-        loss = (importance[chosen] * (network(inputs) - goals[chosen]) ** 2).mean()
+        loss = (importance[chosen] * (network(inputs)[:, 0] - goals[chosen]) ** 2).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

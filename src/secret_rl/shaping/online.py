@@ -1,7 +1,7 @@
 """Potentials of the history: credit is added up as steps happen."""
 
 import warnings
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,16 +15,6 @@ from secret_rl.views import View
 _WARN_AFTER = 5_000  # steps, none of which earned
 
 
-class StepCredit(Protocol):
-    """Gives the credit of a step when it is taken: a fitted ``Secret``, or anything alike."""
-
-    def step_credit(self, observations: Any, actions: Any, /) -> NDArray[np.float64]:
-        """(steps,) the share of a reward that each (observation, action) pair would earn, from 0 to 1.
-
-        A ``Secret`` with ``transitions=True`` is given what each step led to as well.
-        """
-
-
 class OnlineCredit:
     """Phi is the credit earned so far in this episode, scaled down and kept below the reward it stands for.
 
@@ -32,14 +22,12 @@ class OnlineCredit:
     of the target is needed, and there are no unvisited states.
 
     Each (observation, action) pair earns once an episode, so that an agent cannot farm one that a poor model credits by
-    mistake; with ``reset_on_reward``, once between two rewards. Pairs are equal to the byte: observations that never
-    repeat, with a clock or with noise, need a view that drops it (``DropView``) for this to bind.
-
-    A ``CoverageWarning`` says when none of 5,000 steps earned anything, a ``NotCreditWarning`` that the report of the
-    model denies that it learned credit.
+    mistake. Pairs are equal to the byte: observations with a clock or with noise need a view that drops it
+    (``DropView``). A ``CoverageWarning`` says when none of 5,000 steps earned anything.
 
     Args:
-        secret: A fitted ``Secret``.
+        secret: A fitted ``Secret``, or an object with ``step_credit(observations, actions)``, which gives (steps,) the
+            share of a reward that each pair would earn, from 0 to 1.
         threshold: Credit up to this is dropped: a softmax always leaves a little everywhere, and little adds up.
         scale: Times the sum, and times ``reward``, is the potential.
         reward: What a success pays in the target.
@@ -52,7 +40,7 @@ class OnlineCredit:
 
     def __init__(
         self,
-        secret: StepCredit,
+        secret: Any,
         *,
         threshold: float = 0.1,
         scale: float = 0.3,
@@ -75,14 +63,13 @@ class OnlineCredit:
             "repeat": bool(repeat),
         }
         warn_unless_credit(secret)
-        self._secret, self._view = secret, observation
+        self.secret, self.view = secret, observation
         self._transitions = bool(getattr(secret, "transitions", False))
         self.bound, self.reward_bound = float(cap * reward), float(reward)
         self._factor = float(scale * reward)
         self._known = RowCache(self._additions)
         self._watching = True  # until a step earns, or the user was warned that none does
-        self._largest = 0.0  # credit of a step
-        self._unpaid = 0  # steps
+        self._largest, self._unpaid = 0.0, 0  # the largest credit of a step, and steps that earned nothing
 
     def __repr__(self) -> str:
         return f"OnlineCredit({', '.join(f'{name}={value}' for name, value in self.options.items())})"
@@ -111,9 +98,9 @@ class OnlineCredit:
 
     def check_spaces(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         """An error where the model was fitted on other spaces."""
-        seen = observation_space if self._view is None else self._view.space(observation_space)
-        if hasattr(self._secret, "check_spaces"):
-            self._secret.check_spaces(seen, action_space)
+        if hasattr(self.secret, "check_spaces"):
+            seen = observation_space if self.view is None else self.view.space(observation_space)
+            self.secret.check_spaces(seen, action_space)
 
     def tabulate(self, model: Any) -> dict[str, Any]:
         """What every (state, action) pair of a finite task adds to the sum."""
@@ -157,11 +144,11 @@ class OnlineCredit:
 
     def _rows(self, observations: Any) -> Any:
         """What the model reads of many observations."""
-        return observations if self._view is None else self._view.rows(observations)
+        return observations if self.view is None else self.view.rows(observations)
 
     def _additions(self, *pairs: Any) -> NDArray[np.float64]:
         """(steps,) what each pair adds to the sum."""
-        credit = np.asarray(self._secret.step_credit(*pairs), np.float64)
+        credit = np.asarray(self.secret.step_credit(*pairs), np.float64)
         self._largest = max(self._largest, credit.max(initial=0.0))
         return np.where(credit > self.options["threshold"], self._factor * credit, 0.0)
 

@@ -85,10 +85,8 @@ class ReplayShaping:
             infos: Of the step, in Gymnasium's vector layout or a list of n.
         """
         if isinstance(self.potential, TablePotential) and self.potential.state is None:
-            raise ValueError(
-                'a table over info["state"] cannot shape transitions as they arrive, without the info of first states: '
-                "give the table a state= made of observations, such as ObservationKey(), or use over(trajectories)"
-            )
+            remedy = "give the table a state= made of observations, such as ObservationKey(), or use over(trajectories)"
+            raise ValueError(f'a table over info["state"] cannot shape transitions as they arrive: {remedy}')
         started, terminated, truncated = (np.asarray(mask, np.bool_) for mask in (started, terminated, truncated))
         if self._shaper is None:
             self._shaper = self._made.over(len(started), infer(observations), infer(actions))
@@ -119,10 +117,8 @@ class ReplayShaping:
             active, ends = t < lengths, np.equal(t, lengths - 1)
             queried = active & ~(ends & over)  # behind an end there is no potential, and perhaps no observation
             if data.final_observations is None and (ends & queried).any():
-                raise ValueError(
-                    f"the trajectories hold no final observations, and episode {chosen[np.argmax(ends & queried)]} did "
-                    "not terminate: collect them with final observations, for the potential that its last step led to"
-                )
+                unknown = f"episode {chosen[np.argmax(ends & queried)]} did not terminate"
+                raise ValueError(f"the trajectories hold no final observations, and {unknown}: collect them with those")
             follows = np.minimum(here + 1, last), ends, chosen
             infos = {name: np.asarray(rows)[here] for name, rows in data.annotations.items()}
             if data.states is not None:
