@@ -60,10 +60,8 @@ class Fit(Command):
             if sum(array.dtype == np.bool_ for array in data.annotations.values()) == 1:  # the truth is known
                 held_out = data[data.split_indices(self.training.validation, seed=self.seed)[1]]
                 quality = secret_rl.credit_quality(secret.attribute(held_out, rewards="positive"), held_out)
-                results["quality"], judged = (
-                    {"held out for validation": quality.to_json()},
-                    f"\ncredit        {quality}",
-                )
+                results["quality"] = {"held out for validation": quality.to_json()}
+                judged = f"\ncredit        {quality}"
             record.finish(**results)
         self.saved(f"{secret.report}{judged}\nsaved         {self.out}", secret.report.to_json())
 

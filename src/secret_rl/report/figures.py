@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,23 +24,17 @@ except ModuleNotFoundError as missing:
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 
 
-class Style(NamedTuple):
-    """The line of a condition: a colour, and dashes for readers who do not see the colour."""
-
-    color: str
-    dashes: Any
-
-
+Style = tuple[str, Any]  # the line of a condition: a colour, and dashes for readers who do not see the colour
 # The colour-blind safe palette of Okabe and Ito (2008) without the yellow that is lost on white. The library's own
 # conditions look the same in every figure, and are drawn in this order.
-_KNOWN = {
-    "none": Style("#000000", (0, (1, 1.5))),
-    "paper": Style("#CC79A7", (0, (5, 1.5))),
-    "cumulative": Style("#56B4E9", (0, (5, 1.5, 1, 1.5))),
-    "value": Style("#E69F00", (0, (3, 1.5))),
-    "pending": Style(BLUE, "solid"),
-    "onlinecredit": Style(ORANGE, "solid"),
-    "oracle": Style(GREEN, (0, (1, 3))),
+_KNOWN: dict[str, Style] = {
+    "none": ("#000000", (0, (1, 1.5))),
+    "paper": ("#CC79A7", (0, (5, 1.5))),
+    "cumulative": ("#56B4E9", (0, (5, 1.5, 1, 1.5))),
+    "value": ("#E69F00", (0, (3, 1.5))),
+    "pending": (BLUE, "solid"),
+    "onlinecredit": (ORANGE, "solid"),
+    "oracle": (GREEN, (0, (1, 3))),
 }
 _ALIASES = {"online": "onlinecredit", "noshaping": "none"}
 _OTHER_DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
@@ -48,9 +42,7 @@ _LETTERS_PER_INCH, _HANDLE_LETTERS = 12, 7  # of a legend: text, and the line be
 
 
 def condition_styles(names: Iterable[str]) -> dict[str, Style]:
-    """A style for each condition, in drawing order: the library's conditions first, then others as they come.
-
-    A condition of the library looks the same in every figure; another name gets a colour that is free in this one.
+    """A style for each condition, in drawing order: the library's conditions, then others in colours that are free.
 
     >>> list(condition_styles(["mine", "pending", "none"]))
     ['none', 'pending', 'mine']
@@ -61,11 +53,10 @@ def condition_styles(names: Iterable[str]) -> dict[str, Style]:
         key = "".join(letter for letter in name.lower() if letter.isalnum())
         owners.setdefault(_ALIASES.get(key, key), name)
     styles = {owners[known]: style for known, style in _KNOWN.items() if known in owners}
-    colors = [style.color for style in _KNOWN.values()]
-    taken = {style.color for style in styles.values()}
+    colors, taken = [color for color, _ in _KNOWN.values()], {color for color, _ in styles.values()}
     # Free colours first, then every colour again with other dashes.
-    candidates = [Style(color, "solid") for color in reversed(colors) if color not in taken]
-    candidates += [Style(color, dashes) for dashes in _OTHER_DASHES for color in colors]
+    candidates: list[Style] = [(color, "solid") for color in reversed(colors) if color not in taken]
+    candidates += [(color, dashes) for dashes in _OTHER_DASHES for color in colors]
     unused = (style for style in dict.fromkeys(candidates) if style not in styles.values())
     others = [name for name in distinct if name not in styles]
     styles.update(zip(others, cycle(unused), strict=False))
@@ -151,13 +142,12 @@ def plot_learning_curves(
             steps = np.arange(1, panel.episodes + 1)
             if spacing is not None:
                 steps = (steps - 1) * spacing if isinstance(spacing, int) else np.asarray(spacing)
-            for name, style in lines.items():
-                if name not in panel.returns:
-                    continue
+            for name in (name for name in lines if name in panel.returns):
+                color, dashes = lines[name]
                 curve = aggregate(panel[name], window=window, bootstrap=bootstrap)
                 x = steps[curve.episodes - 1]
-                axes.plot(x, curve.value, color=style.color, linestyle=style.dashes, linewidth=1.6, label=name)
-                axes.fill_between(x, curve.low, curve.high, color=style.color, alpha=0.18, linewidth=0)
+                axes.plot(x, curve.value, color=color, linestyle=dashes, linewidth=1.6, label=name)
+                axes.fill_between(x, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
             axes.set(title=title, xlabel=xlabel, xlim=(0, steps[-1]))
             open_axes(axes)
         for axes in grid[::across]:
@@ -180,19 +170,15 @@ def plot_training(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
 
         def draw(axes: Axes, name: str, key: str, label: str, style: Style) -> None:
             heights = [np.nan if point.get(key) is None else float(point[key]) for point in curves[name]]
-            steps = [int(point["step"]) for point in curves[name]]
-            line = {"color": style.color, "linestyle": style.dashes, "label": label}
-            axes.plot(steps, heights, linewidth=1.6, marker=".", **line)
+            steps, (color, dashes) = [int(point["step"]) for point in curves[name]], style
+            axes.plot(steps, heights, linewidth=1.6, marker=".", color=color, linestyle=dashes, label=label)
 
-        if len(curves) == 1:
-            (name,) = curves
-            draw(loss, name, "loss", "training", Style(BLUE, (0, (3, 1.5))))
-            draw(loss, name, "validation_loss", "held-out trajectories", Style(BLUE, "solid"))
-            draw(gain, name, "gain", "", Style(BLUE, "solid"))
-        else:
-            for name, style in condition_styles(curves).items():
-                draw(loss, name, "validation_loss", name, style)
-                draw(gain, name, "gain", name, style)
+        alone = len(curves) == 1
+        for name, style in ({next(iter(curves)): (BLUE, "solid")} if alone else condition_styles(curves)).items():
+            if alone:
+                draw(loss, name, "loss", "training", (BLUE, (0, (3, 1.5))))
+            draw(loss, name, "validation_loss", "held-out trajectories" if alone else name, style)
+            draw(gain, name, "gain", name, style)
         loss.set(title="loss", ylim=(0, None))
         loss.legend(frameon=False, fontsize="small")
         gain.set(title="history gain on held-out trajectories", ylim=(min(0.0, gain.get_ylim()[0]), 1.02))

@@ -52,23 +52,16 @@ class RunFolder:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        command: str,
-        settings: Mapping[str, Any],
+        self, folder: Path, command: str, settings: Mapping[str, Any],
         inputs: Mapping[str, Path | str | None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.folder = folder
-        run = {
-            "secret_rl": VERSION,
-            "command": command,
-            "settings": plain(settings),
-            "inputs": {
-                name: value if isinstance(value, str) else sha256(value.read_bytes()).hexdigest()
-                for name, value in (inputs or {}).items()
-                if value is not None
-            },
+        content = {
+            name: value if isinstance(value, str) else sha256(value.read_bytes()).hexdigest()
+            for name, value in (inputs or {}).items()
+            if value is not None
         }
+        run = {"secret_rl": VERSION, "command": command, "settings": plain(settings), "inputs": content}
         self._lock = folder_lock(folder)
         try:
             record = FORMAT.read_json(folder / RECORD)

@@ -91,7 +91,11 @@ def explore(
         shaping = ReplayShaping(OnlineCredit(secret) if potential is None else potential, discount)
     with progress_bar(progress, "episodes") as tick, closing(Viewer(data, env, replay)) as viewer:
         count = check_integer("trajectories", trajectories, 1, MOST)
-        chosen = _choose(secret, data, count, tick) if episodes is None else _check(episodes, len(data))
+        if episodes is None:
+            chosen = _choose(secret, data, count, tick)
+        else:
+            chosen = list(dict.fromkeys(check_integer("an episode", number, 0, len(data) - 1) for number in episodes))
+            check_integer("the number of episodes", len(chosen), 1, MOST)
         entries: list[dict[str, Any]] = []
         events = event_names(data)
         frame_bytes = _FRAME_BYTES * max(1.0, len(chosen) / SHOWN) / data.lengths[chosen].sum()  # for each step
@@ -131,13 +135,6 @@ def explore(
     page = render_page(content)
     replace_text(out, page)
     return Explored(Path(out), len(page.encode()), tuple(chosen), tuple(viewer.notes))
-
-
-def _check(episodes: Sequence[int], total: int) -> list[int]:
-    """The numbers of the episodes to show, each once."""
-    chosen = list(dict.fromkeys(check_integer("an episode", number, 0, total - 1) for number in episodes))
-    check_integer("the number of episodes", len(chosen), 1, MOST)
-    return chosen
 
 
 def _choose(secret: CreditMethod, data: Trajectories, count: int, tick: Tick) -> list[int]:

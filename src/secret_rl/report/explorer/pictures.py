@@ -73,10 +73,7 @@ class Viewer:
     def show(self, episode: Episode, limit: int, wanted: Sequence[int]) -> dict[str, Any]:
         """A maze, a map, frames or numbers.
 
-        Args:
-            episode: The episode.
-            limit: Bytes of the page that its frames may take, about.
-            wanted: Counts of steps whose frames are kept before others.
+        Frames take about ``limit`` bytes of the page; those at the step counts ``wanted`` are kept before others.
         """
         found: dict[str, Any] = {}
         try:
