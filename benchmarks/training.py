@@ -35,8 +35,7 @@ ACTION = {"type": "Discrete", "n": ACTIONS, "start": 0, "dtype": "int64"}
 GPU_TOKENS = "SECRET_RL_BENCH_TOKENS"
 GPU_BATCHES = (256, 1024)
 GPU_EPOCHS = 30
-GPU_WARM_UP = 50  # updates, the capture of the graph among them
-GPU_REPLAYS = 200
+GPU_WARM_UP = 50  # updates
 
 
 def run() -> None:
@@ -231,7 +230,7 @@ def forward_backward_flop(time_steps: int) -> float:
 
 
 def run_gpu() -> None:
-    """Seconds of 30 passes over the trajectories on a GPU, and how much of an update is gaps between kernels."""
+    """Seconds of 30 passes over the trajectories on a GPU."""
     if not torch.cuda.is_available():
         sys.exit("training_gpu needs a CUDA device")
     if GPU_TOKENS not in os.environ:
@@ -271,29 +270,12 @@ def measure_gpu(tokens: Tokens, size: int) -> list[Row]:
     trainer = Trainer(model, tokens, np.arange(len(tokens)), evenly, options, MODEL_SEED, torch.device("cuda"))
     trainer.train(GPU_WARM_UP)
     seconds = timed_gpu(lambda: trainer.train(updates))
-
-    assert trainer._graph is not None
-    graph = trainer._graph.graph
-    assert graph is not None
-
-    def replays() -> None:
-        for _ in range(GPU_REPLAYS):
-            graph.replay()
-
-    # The profiler slows replays down, so kernels are timed with it and the same replays once more without.
-    replayed = min(timed_gpu(replays) for _ in range(3)) / GPU_REPLAYS
-    kernels = kernel_seconds(replays) / GPU_REPLAYS
-    update = seconds / updates
     longest = int(tokens.lengths.max())
     label = f"batch {size}"
     return [
         Row(f"{label}: {len(tokens):,} x {longest} tokens x {GPU_EPOCHS} epochs", seconds, "s"),
         Row(f"{label}: sequences per second", updates * size / seconds, "sequences/s"),
-        Row(f"{label}: one update", update * 1e6, "us"),
-        Row(f"{label}: one replay of its graph", replayed * 1e6, "us"),
-        Row(f"{label}: kernels of one replay", kernels * 1e6, "us"),
-        Row(f"{label}: share of a replay that is launch gaps", 100 * (1 - kernels / replayed), "%"),
-        Row(f"{label}: share of an update that is not kernels of the graph", 100 * (1 - kernels / update), "%"),
+        Row(f"{label}: one update", seconds / updates * 1e6, "us"),
     ]
 
 
@@ -304,16 +286,3 @@ def timed_gpu(work: Callable[[], object]) -> float:
     work()
     torch.cuda.synchronize()
     return time.perf_counter() - start
-
-
-def kernel_seconds(work: Callable[[], object]) -> float:
-    """The durations of everything the GPU runs, kernels and copies, added up."""
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        work()
-        torch.cuda.synchronize()
-    cuda = torch.autograd.DeviceType.CUDA
-    events = [e for e in profiler.events() or () if e.device_type == cuda and not e.is_user_annotation]
-    total = sum(event.time_range.elapsed_us() for event in events) / 1e6
-    assert total > 0, "the profiler saw no kernels"
-    return total

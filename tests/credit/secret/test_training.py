@@ -19,16 +19,11 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 def make_trainer(cues, make_model, signs):
     data = cues(30)
 
-    def make(seed=0, initialisation=0, model_options=None, draw=None, path="plain", **options):
-        """``path``: graphed is that of a GPU, with the update itself in place of the graph."""
+    def make(seed=0, initialisation=0, model_options=None, draw=None, device="cpu", **options):
         model = make_model(data.observation_space, data.action_space, initialisation, **(model_options or {}))
         choices = TrainingOptions(**{"steps": 20, "batch_size": 8, **options})
-        draw, device = np.ones(24) if draw is None else draw, torch.device("cuda") if path == "cuda" else CPU
-        trainer = Trainer(model, Tokens.of(data, signs), np.arange(24), draw, choices, seed, device)
-        if path == "graphed":
-            trainer._graph = training._GraphedUpdate(trainer)
-        assert (trainer._graph is None) == (path == "plain")
-        return trainer
+        draw = np.ones(24) if draw is None else draw
+        return Trainer(model, Tokens.of(data, signs), np.arange(24), draw, choices, seed, torch.device(device))
 
     return make
 
@@ -39,12 +34,12 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("stop", [1, 5, 9])
-@pytest.mark.parametrize("path", ["plain", "graphed", pytest.param("cuda", marks=needs_cuda)])
-def test_training_goes_on_from_its_state_as_if_never_stopped(make_trainer, path, stop):
-    whole, part, fresh, used = (make_trainer(initialisation=n, path=path) for n in (0, 0, 1, 2))
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_training_goes_on_from_its_state_as_if_never_stopped(make_trainer, device, stop):
+    whole, part, fresh, used = (make_trainer(initialisation=n, device=device) for n in (0, 0, 1, 2))
     whole.train(10)
     part.train(stop)
-    used.train(3)  # its update is recorded already
+    used.train(3)
     for resumed in (fresh, used):
         resumed.restore(part.state(), **part.counters())
         resumed.train(10 - stop)
@@ -52,7 +47,7 @@ def test_training_goes_on_from_its_state_as_if_never_stopped(make_trainer, path,
         assert same(resumed.state(), whole.state())
 
 
-def test_graphed_updates_draw_by_their_number_and_each_number_has_a_seed(make_trainer, monkeypatch):
+def test_updates_draw_by_their_number_and_each_number_has_a_seed(make_trainer, monkeypatch):
     real, drawn = Trainer.loss, []
 
     def loss(self, batch, generator):
@@ -61,7 +56,7 @@ def test_graphed_updates_draw_by_their_number_and_each_number_has_a_seed(make_tr
         return real(self, batch, generator)
 
     monkeypatch.setattr(Trainer, "loss", loss)
-    trainer = make_trainer(seed=3, path="graphed")
+    trainer = make_trainer(seed=3)
     trainer.restore(trainer.state(), step=6)
     trainer.train(4)
     assert drawn[-4:] == [(update_seed(3, step), True) for step in range(6, 10)], "from the beginning of its own stream"
@@ -181,20 +176,6 @@ def test_swapped_pasts_are_those_of_other_episodes(cues, make_model, signs, monk
     for other in others:
         np.testing.assert_allclose(own[starts], other[starts], atol=1e-6)  # a first step has no past
         assert (np.maximum.reduceat(np.abs(own - other), starts) > 1e-6).all()
-
-
-@needs_cuda
-def test_random_numbers_are_those_of_the_update(make_trainer):
-    """A replay repeats neither those of the recording nor those of the replay before it."""
-    trainer, episodes = make_trainer(path="cuda"), np.arange(8)
-    trainer.model.train()
-    start = trainer.state()
-
-    def loss(step):
-        trainer.restore(start, step=step)
-        return trainer._graph(episodes).item()
-
-    assert loss(0) == loss(0) != loss(1) == loss(1)
 
 
 @needs_cuda

@@ -4,9 +4,7 @@ Everything random in update ``n`` comes from ``(seed, n)``, so training can stop
 to the same weights.
 """
 
-import gc
 import math
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +23,6 @@ _MOST_GRADIENT = 1.0  # norm
 _WINDOW = 32  # updates whose episodes are drawn together
 _COOLING, _LEAST_COOLING = 0.7, 150  # updates of the cooling down: a share of those before it, but so many at least
 _HIDING = 0.5  # share of the episodes in which steps are hidden, at first
-_GRAPH_TABLE = 1 << 14  # tokens up to which a whole table is encoded at each update on a GPU
 _TEACH_UPDATES, _TEACH_BATCH, _TEACH_RATE = 400, 512, 2e-3
 _TEACH_COOLING = 0.3  # share of the updates in which the learning rate falls
 
@@ -76,20 +73,14 @@ class Trainer:
         self.last_step = self.planned_steps
         self.half_learned_at: int | None = None
         """The update from which fewer and fewer steps are hidden; None: not yet."""
-        self._attention_penalty = torch.zeros((), device=device)
-        self._hiding = torch.ones((), device=device)
         matrices = [p for p in model.parameters() if p.ndim >= 2]
         others = [p for p in model.parameters() if p.ndim < 2]
         self.optimiser = torch.optim.AdamW(
             [{"params": matrices, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}],
-            lr=torch.tensor(options.learning_rate, device=device) if device.type == "cuda" else options.learning_rate,
-            capturable=device.type == "cuda",
+            lr=options.learning_rate,
             fused=device.type == "cuda" or None,
         )
         self._batches: tuple[int, list[NDArray[np.int64]]] = (-1, [])
-        self._graph: _GraphedUpdate | None = None
-        if device.type == "cuda" and tokens.ids is not None and len(tokens.first) <= _GRAPH_TABLE:
-            self._graph = _GraphedUpdate(self)
 
     def cool_down(self) -> None:
         """From now on the learning rate falls to 0, and attention is penalised."""
@@ -127,33 +118,23 @@ class Trainer:
         self.model.train()
         losses = []
         for _ in range(updates):
-            rate = self.learning_rate(self.step)
             for group in self.optimiser.param_groups:
-                group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
-            self._attention_penalty.fill_(self.attention_penalty(self.step))
-            self._hiding.fill_(self.hiding(self.step))
-            update = self._update if self._graph is None else self._graph
-            losses.append(update(self._episodes_of(self.step)))
+                group["lr"] = self.learning_rate(self.step)
+            generator = torch.Generator(self.device).manual_seed(update_seed(self.seed, self.step))
+            loss = self.loss(self.tokens.batch(self._episodes_of(self.step), self.device), generator)
+            self.optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), _MOST_GRADIENT)
+            self.optimiser.step()
+            losses.append(loss.detach())
             self.step += 1
         return float(torch.stack(losses).mean())
 
-    def _update(self, episodes: NDArray[np.int64]) -> Tensor:
-        generator = torch.Generator(self.device).manual_seed(update_seed(self.seed, self.step))
-        return self.descend(self.loss(self.tokens.batch(episodes, self.device), generator))
-
-    def descend(self, loss: Tensor) -> Tensor:
-        """One step of the optimiser down the gradient of a loss."""
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), _MOST_GRADIENT)
-        self.optimiser.step()
-        return loss.detach()
-
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The training loss of a batch, with dropout."""
-        dropout = Dropout(generator, self._hiding)
+        dropout = Dropout(generator, self.hiding(self.step))
         prediction = self.model(self.model.encode(batch.rows, dropout), batch.index, dropout)
-        return weighted_loss(prediction, batch.classes, batch.weights, self._attention_penalty)
+        return weighted_loss(prediction, batch.classes, batch.weights, self.attention_penalty(self.step))
 
     def _episodes_of(self, step: int) -> NDArray[np.int64]:
         """The episodes of an update, drawn in proportion to ``draw``, as evenly as chance allows."""
@@ -179,19 +160,16 @@ class Trainer:
         return on_cpu(tensors)
 
     def restore(self, tensors: dict[str, Tensor], **counters: int | None) -> None:
-        """Go on from ``state`` and ``counters``. Written in place, where a CUDA graph finds it."""
+        """Go on from ``state`` and ``counters``."""
         vars(self).update(counters)
-        model = {n.removeprefix("model."): v for n, v in tensors.items() if n.startswith("model.")}
-        self.model.load_state_dict(model)
+        self.model.load_state_dict({n.removeprefix("model."): v for n, v in tensors.items() if n.startswith("model.")})
+        self.optimiser.state.clear()
         for name, parameter in self.model.named_parameters():
-            current = self.optimiser.state[parameter]
             for key in ("step", "exp_avg", "exp_avg_sq"):
-                wanted = tensors.get(f"optimiser.{key}.{name}")  # none before the first update
-                if key in current:
-                    current[key].zero_() if wanted is None else current[key].copy_(wanted)
-                elif wanted is not None:
+                if (value := tensors.get(f"optimiser.{key}.{name}")) is not None:  # none before the first update
                     on_host = key == "step" and self.device.type != "cuda"
-                    current[key] = wanted.to("cpu" if on_host else self.device, copy=True)
+                    where = "cpu" if on_host else self.device
+                    self.optimiser.state[parameter][key] = value.to(where, copy=True)
 
 
 @torch.no_grad()
@@ -257,63 +235,3 @@ def teach_encoder(model: RewardPredictor, teacher: RewardPredictor, tokens: Toke
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-
-
-class _GraphedUpdate:
-    """A whole update as one CUDA graph: the table of tokens stays on the GPU, an update receives its episodes.
-
-    A model this small is bound by the time it takes to launch kernels; replaying a graph launches them all at once.
-    Where there is no CUDA the update is run in place of the graph, so that everything else can be tested there.
-    """
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
-        device, tokens = trainer.device, trainer.tokens
-        assert tokens.ids is not None
-        self.table = tokens.table(device)
-        arrays = tokens.ids, tokens.classes, tokens.weights, tokens.offsets[:-1].copy(), tokens.lengths
-        self.ids, self.classes, self.weights, self.starts, self.lengths = (
-            torch.from_numpy(array).to(device) for array in arrays
-        )
-        self.time = torch.arange(int(tokens.lengths[trainer.episodes].max()), device=device)
-        self.episodes = torch.zeros(trainer.batch_size, dtype=torch.int64, device=device)
-        self.generator = torch.Generator(device)
-        self.graph: Any = None
-        self.result = torch.zeros((), device=device)
-
-    def __call__(self, episodes: NDArray[np.int64]) -> Tensor:
-        if len(episodes) < len(self.episodes):  # the last batch of a pass: fill it up
-            episodes = np.resize(episodes, len(self.episodes))
-        self.episodes.copy_(torch.from_numpy(episodes), non_blocking=True)
-        if self.graph is None:  # record an update; the ones that warm it up are undone
-            before = self.trainer.state()
-            self.graph = self._recorded()
-            self.trainer.restore(before)
-        # After warming up, which draws too. A graph reads its generator's seed and offset whenever it is replayed.
-        self.generator.manual_seed(update_seed(self.trainer.seed, self.trainer.step))
-        self.graph.replay()
-        return self.result.clone()
-
-    def _recorded(self) -> Any:
-        if self.trainer.device.type != "cuda":
-            self._run()
-            return SimpleNamespace(replay=self._run)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                self._run()
-        torch.cuda.current_stream().wait_stream(stream)
-        gc.collect()  # a graph of an earlier trainer, freed in the middle of recording, would spoil it
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.generator)
-        with torch.cuda.graph(graph):
-            self._run()
-        return graph
-
-    def _run(self) -> None:
-        lengths = self.lengths[self.episodes]
-        rows = self.starts[self.episodes][:, None] + torch.minimum(self.time, lengths[:, None] - 1)
-        weights = self.weights[rows] * (self.time < lengths[:, None])
-        batch = Batch(self.table, self.ids[rows].long(), self.classes[rows].long(), weights)
-        self.result.copy_(self.trainer.descend(self.trainer.loss(batch, self.generator)))
