@@ -45,7 +45,8 @@ def measure(folder: Path) -> list[Row]:
     small = data[: EPISODES // 1000].save(folder / "small")
     opened_small = best(lambda: srl.Trajectories.load(small, verify=False), 20)
     stored = srl.Trajectories.load(folder / "ours")
-    read = best(lambda: [touch_ours(batch) for batch in stored.batches(BATCH, seed=0)], 5)
+    parts = np.array_split(np.random.default_rng(0).permutation(EPISODES), -(-EPISODES // BATCH))
+    read = best(lambda: [touch_ours(stored[part]) for part in parts], 5)
 
     start = time.perf_counter()
     dataset = srl.minari.to_minari(data, "triggers/bench-v0")
@@ -102,12 +103,13 @@ def bounded_memory(path: Path) -> list[Row]:
     """Read a whole store in a process that may hold less memory of its own than the store is large."""
     limit = 48 << 20
     code = (
-        "import resource, sys, secret_rl as srl\n"
+        "import resource, sys, numpy as np, secret_rl as srl\n"
         "data = srl.Trajectories.load(sys.argv[1], verify=False)\n"
-        "next(data.batches(64, seed=0))\n"
+        "parts = np.array_split(np.random.default_rng(0).permutation(len(data)), -(-len(data) // 64))\n"
+        "data[parts[0]]\n"
         "used = int(open('/proc/self/status').read().split('VmData:')[1].split()[0]) * 1024\n"
         f"resource.setrlimit(resource.RLIMIT_DATA, (used + {limit},) * 2)\n"
-        "print(sum(batch.steps for batch in data.batches(64, seed=0)))\n"
+        "print(sum(data[part].steps for part in parts))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     size = sum(file.stat().st_size for file in path.glob("*.npy"))

@@ -235,7 +235,6 @@ def run_gpu() -> None:
         sys.exit("training_gpu needs a CUDA device")
     if GPU_TOKENS not in os.environ:
         sys.exit(f"training_gpu reads its trajectories from the .npz file that {GPU_TOKENS} names: set it")
-    torch.set_float32_matmul_precision("high")  # as Secret.fit does on a GPU
     tokens = stored_tokens(os.environ[GPU_TOKENS])
     rows = [row for size in GPU_BATCHES for row in measure_gpu(tokens, size)]
     title = f"Training the credit model on one {torch.cuda.get_device_name()}, PyTorch {torch.__version__}"

@@ -264,7 +264,7 @@ def apply_view(data: Trajectories, *views: View) -> Trajectories:
 
     Only the observations, the final ones and their space change, to what an environment wrapped in
     ``ViewObservation`` would have given; ``meta["views"]`` describes the views. What is cropped or masked is a copy in
-    memory: for data that does not fit there, give it one of ``data.batches()`` at a time.
+    memory: for data that does not fit there, give it some episodes at a time.
 
     >>> import secret_rl as srl
     >>> from secret_rl.views import CropView, apply_view

@@ -86,7 +86,7 @@ def test_episode_seeds_never_repeat_and_do_not_depend_on_blocks():
 
 
 def test_triggers_takes_the_compiled_path_and_it_is_what_the_env_does(monkeypatch):
-    monkeypatch.setattr(rollouts, "_Player", None)
+    monkeypatch.setattr(rollouts, "_player", None)
     data = srl.collect(ID, 40, seed=3, env_options={"triggers": 1})
     replay(gym.make(ID, triggers=1), data)
     for env in (TriggersEnv(triggers=1), gym.make(ID, triggers=1), gym.make_vec(ID, 3, triggers=1)):

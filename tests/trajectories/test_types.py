@@ -39,16 +39,6 @@ def test_every_selection_holds_the_same_episodes(data):
     assert data.lengths.sum() == data.steps == sum(len(one) for one in data)
 
 
-@given(trajectories(max_episodes=9), st.integers(1, 4), st.integers(0, 99))
-def test_batches_hold_every_episode_once(data, size, seed):
-    batches = list(data.batches(size, seed=seed))
-    assert all(len(batch) == size for batch in batches[:-1])
-    order = np.random.default_rng(seed).permutation(len(data))
-    assert srl.Trajectories.concatenate(batches).equals(data[order])
-    some = order[: max(1, len(order) // 2)]
-    assert srl.Trajectories.concatenate(list(data.batches(size, episodes=some))).equals(data[some])
-
-
 @given(trajectories(max_episodes=8), st.floats(0.01, 0.99), st.integers(0, 9))
 def test_split_is_a_partition_by_episode(data, fraction, seed):
     if len(data) < 2:

@@ -216,15 +216,7 @@ def judge(gain: Gain, pooled: Gain | None, decided: NDArray[np.float64], few_pai
 
 def check_rewards(data: "Trajectories") -> None:
     """Refuse data that credit cannot be learned from."""
-    rewards = np.asarray(data.rewards)
-    bad = np.flatnonzero(~np.isfinite(rewards))
-    if len(bad):
-        episode = int(np.searchsorted(data.offsets, bad[0], side="right")) - 1
-        raise ValueError(
-            f"the reward of step {bad[0] - data.offsets[episode]} of episode {episode} is {rewards[bad[0]]}, one of "
-            f"{len(bad):,} that are not finite: drop these episodes or repair the rewards"
-        )
-    if not rewards.any():
+    if not np.any(data.rewards):
         raise ValueError(
             f"no reward in {len(data):,} trajectories ({data.steps:,} steps): there is nothing to assign "
             "credit for; collect with a policy that meets rewards, or with success_share"

@@ -17,7 +17,6 @@ from secret_rl.files import plain
 _BYTES_AT_A_TIME = 1 << 23  # of counts; a few arrays of this size live at once
 
 Floats = NDArray[np.float64]
-Statistic = Literal["mean", "iqm"]
 DrawnStatistic = Callable[[Floats, Floats], Floats]
 """(draws, columns) statistics, from counts (draws, runs) and columns (runs, columns)."""
 
@@ -160,7 +159,6 @@ def aggregate(
     *,
     window: int = 1,
     points: int | None = 200,
-    statistic: Statistic = "mean",
     bootstrap: Bootstrap = BOOTSTRAP,
 ) -> Band:
     """The learning curve over all runs; its intervals hold point by point, not for the whole curve at once.
@@ -169,18 +167,14 @@ def aggregate(
         returns: (mazes, seeds, episodes).
         window: Episodes to average over.
         points: How many evenly spread episodes to take, the first and the last among them; None for all.
-        statistic: ``"mean"`` or ``"iqm"``, over runs.
         bootstrap: How intervals are made.
     """
     if points is not None and points < 2:
         raise ValueError(f"points must be at least 2, got {points}: None for every episode")
-    known: dict[str, DrawnStatistic] = {"mean": means, "iqm": trimmed_means}
-    if statistic not in known:
-        raise ValueError(f"statistic must be one of {sorted(known)}, got {statistic!r}")
     smoothed = smooth(returns, window)
     count = smoothed.shape[-1]
     at = np.linspace(0, count - 1, min(points or count, count)).round().astype(np.int64)
-    value, draws = draw(known[statistic], smoothed[..., at], bootstrap)
+    value, draws = draw(means, smoothed[..., at], bootstrap)
     return Band(at + window, value, *_interval(draws, bootstrap.confidence))
 
 

@@ -198,29 +198,26 @@ def compiled_blocks(env: Any, seed: int, workers: int, selection: Selection) -> 
                 yield from pool.map(record, parts[i : i + workers])
 
 
-class _Player:
+Play = Callable[[list[int]], list[dict[str, Any]]]
+"""An episode for each seed."""
+
+
+def _player(env: Any, policy: Any, annotations: tuple[str, ...], max_episode_steps: int | None) -> Play:
     """Plays whole episodes in one environment."""
+    player = Policy(policy, env)
 
-    def __init__(
-        self, env: gym.Env[Any, Any], policy: Any, annotations: tuple[str, ...], max_episode_steps: int | None
-    ) -> None:
-        self._env, self._policy = env, Policy(policy, env)
-        self._annotations, self._limit = annotations, max_episode_steps
-
-    def play(self, seeds: list[int]) -> list[dict[str, Any]]:
-        """An episode for each seed."""
-        return [self._episode(seed) for seed in seeds]
-
-    def _episode(self, seed: int) -> dict[str, Any]:
-        observation, info = self._env.reset(seed=seed)
-        self._policy.begin(policy_seed(seed))
-        episode = EpisodeBuilder(observation, info, self._annotations, seed)
+    def play(seed: int) -> dict[str, Any]:
+        observation, info = env.reset(seed=seed)
+        player.begin(policy_seed(seed))
+        episode = EpisodeBuilder(observation, info, annotations, seed)
         while not episode.over:
-            action = self._policy.act(observation)
-            observation, reward, terminated, truncated, info = self._env.step(action)
-            truncated = truncated or (not terminated and len(episode) + 1 == self._limit)
+            action = player.act(observation)
+            observation, reward, terminated, truncated, info = env.step(action)
+            truncated = truncated or (not terminated and len(episode) + 1 == max_episode_steps)
             episode.step(action, observation, float(reward), terminated, truncated, info)
-        return episode.finish(self._env.observation_space, self._env.action_space)
+        return episode.finish(env.observation_space, env.action_space)
+
+    return lambda seeds: [play(seed) for seed in seeds]
 
 
 def env_blocks(
@@ -228,13 +225,13 @@ def env_blocks(
     annotations: tuple[str, ...], max_episode_steps: int | None, selection: Selection,
 ) -> Blocks:  # fmt: skip
     """Any Gymnasium environment, one reset with its own seed per episode, in one or several processes."""
-    player = _Player(env, policy, annotations, max_episode_steps)
-    recipe = (make_env, policy, annotations, max_episode_steps)
+    how = policy, annotations, max_episode_steps
+    play = _player(env, *how)
     if selection.complete:  # an interrupted collection that only lacked its name
         return
     try:
-        with _worker_pool(workers, recipe) if workers > 1 else nullcontext() as pool:
-            for episodes in _draws(player, pool, seed, workers, selection):
+        with _worker_pool(workers, (make_env, *how)) if workers > 1 else nullcontext() as pool:
+            for episodes in _draws(play, pool, seed, workers, selection):
                 yield from _kept(selection, episodes, env.observation_space, env.action_space)
                 if selection.complete:
                     return
@@ -246,7 +243,7 @@ def env_blocks(
 
 
 def _draws(
-    player: _Player, pool: Executor | None, seed: int, workers: int, selection: Selection
+    play: Play, pool: Executor | None, seed: int, workers: int, selection: Selection
 ) -> Iterator[list[dict[str, Any]]]:
     """Draws in their order, a task at a time; so few are under way at once that memory is bounded."""
     drawn, count = selection.drawn, 1  # the first ones show how large they are
@@ -255,7 +252,7 @@ def _draws(
     while drawn < last or under_way:
         while drawn < last and len(under_way) < (_TASKS_PER_WORKER * workers if pool else 1):
             seeds = episode_seeds(seed, drawn, min(count, last - drawn)).tolist()
-            under_way.append(pool.submit(_play_in_worker, seeds).result if pool else partial(player.play, seeds))
+            under_way.append(pool.submit(_play_in_worker, seeds).result if pool else partial(play, seeds))
             drawn += len(seeds)
         episodes = under_way.popleft()()
         size = sum(array.nbytes for episode in episodes for array in arrays_of(episode["observations"]))
@@ -268,25 +265,23 @@ def _worker_pool(workers: int, recipe: tuple[Any, ...]) -> WorkerPool:
         remedy = "give an id, a function that makes it, or an env from gymnasium.make"
         raise ValueError(f"workers={workers} needs an environment that can be made again in each of them: {remedy}")
     try:
-        pickled = cloudpickle.dumps(recipe)
+        return WorkerPool(workers, _start_worker, cloudpickle.dumps(recipe))
     except Exception as refused:
         message = f"the environment or policy cannot be sent to {workers} workers ({refused}): use workers=1"
         raise ValueError(message) from refused
-    return WorkerPool(workers, _start_worker, pickled)
 
 
-_player: _Player | None = None  # of a worker process
+_play: Play  # of a worker process
 
 
 def _start_worker(recipe: bytes) -> None:
-    global _player
-    make_env, *settings = cloudpickle.loads(recipe)
-    _player = _Player(make_env(), *settings)
+    global _play
+    make_env, *how = cloudpickle.loads(recipe)
+    _play = _player(make_env(), *how)
 
 
 def _play_in_worker(seeds: list[int]) -> list[dict[str, Any]]:
-    assert _player is not None
-    return _player.play(seeds)
+    return _play(seeds)
 
 
 def vector_blocks(

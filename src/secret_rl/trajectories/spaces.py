@@ -109,11 +109,17 @@ def check_trajectories(data: Any, content: bool = True) -> None:
     Without ``content``, only what can be seen without reading the columns is checked: names, shapes, dtypes, offsets.
     """
     offsets, columns = data.offsets, data.columns()
-    check_offsets(offsets, len(data.rewards))
-    counts = {True: len(offsets) - 1, False: int(offsets[-1])}
+    if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu" or offsets[0] != 0:
+        raise ValueError("offsets must be a 1-D integer array that begins with 0 and ends with the number of steps")
+    episodes, steps = len(offsets) - 1, len(data.rewards)
+    if offsets[-1] != steps:
+        raise ValueError(f"offsets end with {offsets[-1]}, expected {steps}, the number of steps")
+    empty = np.flatnonzero(np.diff(offsets) < 1)
+    if len(empty):
+        raise ValueError(f"episode {empty[0]} is empty: every episode needs at least one step; leave it out")
     for name, array in columns.items():
-        if len(array) != counts[is_per_episode(name)]:
-            raise ValueError(f"{len(array)} rows of {name} but {counts[False]} steps in {counts[True]} episodes")
+        if len(array) != (episodes if name.startswith(("final_", "episode_")) else steps):
+            raise ValueError(f"{len(array)} rows of {name} but {steps} steps in {episodes} episodes")
     if data.final_states is not None and data.states is None:
         raise ValueError("final_states given without states")
     if not content:
@@ -132,22 +138,6 @@ def check_trajectories(data: Any, content: bool = True) -> None:
             _check_rows(path, columns[path], leaf, offsets)
             if f"final_{path}" in columns:
                 _check_rows(f"final_{path}", columns[f"final_{path}"], leaf, None)
-
-
-def is_per_episode(name: str) -> bool:
-    """Whether a column has a row per episode, not per step."""
-    return name.startswith(("final_", "episode_"))
-
-
-def check_offsets(offsets: Array, steps: int) -> None:
-    """Raise ValueError unless offsets begin with 0, increase, and end with the number of steps."""
-    if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu" or offsets[0] != 0:
-        raise ValueError("offsets must be a 1-D integer array that begins with 0 and ends with the number of steps")
-    if offsets[-1] != steps:
-        raise ValueError(f"offsets end with {offsets[-1]}, expected {steps}, the number of steps")
-    empty = np.flatnonzero(np.diff(offsets) < 1)
-    if len(empty):
-        raise ValueError(f"episode {empty[0]} is empty: every episode needs at least one step; leave it out")
 
 
 def check_rewards(rewards: Array, offsets: Array) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import InitVar, asdict, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -206,23 +206,10 @@ class Trajectories:
         order = np.random.default_rng(seed).permutation(len(self))
         return np.sort(order[size:]), np.sort(order[:size])
 
-    def batches(self, size: int, *, seed: int | None = None, episodes: Array | None = None) -> Iterator["Trajectories"]:
-        """Batches of ``size`` episodes, shuffled if a seed is given, read from disk as they are asked for.
-
-        ``episodes`` restricts them to some episode numbers. Only one batch is in memory at a time.
-        """
-        if size < 1:
-            raise ValueError(f"a batch must hold at least 1 episode, got size={size}")
-        order = np.arange(len(self)) if episodes is None else np.asarray(episodes)
-        if seed is not None:
-            order = np.random.default_rng(seed).permutation(order)
-        for first in range(0, len(order), size):
-            yield self._take(order[first : first + size])
-
     def summary(self) -> "Summary":
         """Episodes, lengths, returns, rewards by sign, share successful; reads the rewards and flags only."""
         lengths, returns = (numbers if len(self) else np.zeros(1) for numbers in (self.lengths, self.returns))
-        drawn = self.meta.get("drawn")
+        successful, drawn = int(np.count_nonzero(self.successful)), self.meta.get("drawn")
         return Summary(
             episodes=len(self),
             steps=self.steps,
@@ -233,7 +220,8 @@ class Trajectories:
             max_return=float(returns.max()),
             positive_rewards=int(np.count_nonzero(self.rewards > 0)),
             negative_rewards=int(np.count_nonzero(self.rewards < 0)),
-            successful_episodes=int(np.count_nonzero(self.successful)),
+            successful_episodes=successful,
+            success_share=successful / max(len(self), 1),
             terminated_episodes=int(np.count_nonzero(self.terminated)),
             truncated_episodes=int(np.count_nonzero(self.truncated)),
             drawn=drawn if isinstance(drawn, int) else None,
@@ -363,8 +351,6 @@ def _episode_columns(number: int, episode: Mapping[str, Any]) -> dict[str, Array
             raise ValueError(f"episode {number} has no {name}")
     rewards = np.asarray(episode["rewards"])
     length = len(rewards)
-    if length == 0:
-        raise ValueError(f"episode {number} is empty: every episode needs at least one step; leave it out")
     steps: dict[str, Any] = {"actions": _arrays(episode["actions"])}
     steps["rewards"] = rewards if rewards.dtype.kind == "f" else rewards.astype(np.float64)
     steps["annotations"] = {name: np.asarray(rows) for name, rows in (episode.get("annotations") or {}).items()}
@@ -426,24 +412,20 @@ class Summary:
     positive_rewards: int
     negative_rewards: int
     successful_episodes: int
+    success_share: float
     terminated_episodes: int
     truncated_episodes: int
     drawn: int | None
     """Episodes rolled out to get these, where that was recorded."""
 
-    @property
-    def success_share(self) -> float:
-        """The share of episodes that hold a positive reward."""
-        return self.successful_episodes / max(self.episodes, 1)
-
     def to_json(self) -> dict[str, Any]:
         """Every number by name."""
-        return {**asdict(self), "success_share": self.success_share}
+        return dict(vars(self))
 
     def __str__(self) -> str:
+        ended = f"{self.terminated_episodes:,} terminated, {self.truncated_episodes:,} truncated"
         lines = [
-            f"episodes    {self.episodes:,} ({self.terminated_episodes:,} terminated, "
-            f"{self.truncated_episodes:,} truncated)",
+            f"episodes    {self.episodes:,} ({ended})",
             f"steps       {self.steps:,} (mean {self.mean_length:.1f}, longest {self.max_length:,} per episode)",
             f"returns     mean {self.mean_return:.3f}, from {self.min_return:g} to {self.max_return:g}",
             f"rewards     {self.positive_rewards:,} positive, {self.negative_rewards:,} negative",

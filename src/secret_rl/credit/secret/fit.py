@@ -44,6 +44,7 @@ _COOL_AT = 0.55  # share of the updates after which the learning rate falls in a
 _LONGER = 3  # times the planned updates: how long a fit that still learns goes on, unless updates are given
 _NO_DOUBT = 0.5  # gain from which no pooled past is fitted, and evidence for each outcome is looked for
 _VALIDATED = 1_000  # held-out episodes that are evaluated while training
+_FLOOR = 0.05  # share of all weight that is spread evenly, so that the present is learned, too
 _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
 _PROBE_UPDATES = 400  # of a start by name, and of a pooled past
 _OTHER_WEIGHTS, _MEMORYLESS_WEIGHTS = 15_485_863, 104_729  # added to the seed of initial weights
@@ -135,7 +136,8 @@ class Fitting:
             printed = by_class[tokens.classes] / np.repeat(tokens.lengths, tokens.lengths)
             return tokens.weighted(printed.astype(np.float32)), np.ones(len(self.train_episodes))
         else:
-            given = memoryless.floored(self.residual.error, self._train_rows)
+            error = self.residual.error
+            given = error + np.float32(_FLOOR * float(error[self._train_rows].mean(dtype=np.float64)))
         weights, draw = memoryless.drawing(given, tokens.offsets)
         return tokens.weighted(weights), draw[self.train_episodes]
 

@@ -21,7 +21,6 @@ _JUDGED_STEPS = 1 << 13  # of a validation
 _LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 1e-2
 _ROWS_AT_A_TIME = 1 << 14
 _BETTER = 0.003  # share by which a loss must fall to be progress
-_FLOOR = 0.05  # share of all weight that is spread evenly, so that the present is learned, too
 _MOST_DRAWN = 50.0  # times the mean: how often an episode is drawn at most
 
 
@@ -209,12 +208,6 @@ def calibration(probabilities: NDArray[np.float32], classes: NDArray[np.int16], 
     which = np.minimum((p * bins).astype(int), bins - 1)
     predicted, happened = (np.bincount(which, weights=values, minlength=bins) for values in (p, hit))
     return float(np.abs(predicted - happened).sum() / len(classes)) if len(classes) else None
-
-
-def floored(weights: NDArray[np.float32], counted: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Weights with a little added to each, from the mean of those ``counted``."""
-    mean = float(weights[counted].mean(dtype=np.float64))
-    return (weights + np.float32(_FLOOR * mean)).astype(np.float32)
 
 
 def drawing(

@@ -1,7 +1,7 @@
 """``Secret``: credit learned offline from trajectories, read out from attention."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -146,8 +146,10 @@ class Secret:
             about_data = {"episodes": len(data), "steps": data.steps, "content": data.fingerprint}
             own = None if weights is None else crc32_of(weights)
             kept = Checkpoint(Path(checkpoint), {**about_data, **self._about(), "weights": own})
-        with closing(kept), progress_bar(progress, "updates") as tick, _tf32(self.device):
-            return self._fit(data, _encoded_specs(data), kept, tick, weights=weights)
+        with closing(kept), progress_bar(progress, "updates") as tick:
+            seen, done = specs_of(data.observation_space, data.action_space)
+            specs = with_levels(seen, example_rows(data, data.observations)), done
+            return self._fit(data, specs, kept, tick, weights=weights)
 
     def _fit(self, data: "Trajectories", specs: Specs, checkpoint: Checkpoint, tick: Tick, **start: Any) -> Self:
         """Run a fit and keep its result."""
@@ -310,12 +312,6 @@ def _fitted(part: T | None) -> T:
     return part
 
 
-def _encoded_specs(data: "Trajectories") -> Specs:
-    """The spaces, with the number of kinds of things in pictures."""
-    observations, actions = specs_of(data.observation_space, data.action_space)
-    return with_levels(observations, example_rows(data, data.observations)), actions
-
-
 def _popped(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names begin with a prefix, taken out."""
     return {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
@@ -328,15 +324,3 @@ def _checked_weights(weights: NDArray[Any], steps: int) -> NDArray[np.float32]:
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
         raise ValueError("weights must be finite and not negative, and some of them positive")
     return weights
-
-
-@contextmanager
-def _tf32(device: torch.device) -> Iterator[None]:
-    """TF32 products on a GPU meanwhile: the class of a reward needs no more."""
-    before = torch.get_float32_matmul_precision()
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

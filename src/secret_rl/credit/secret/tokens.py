@@ -122,8 +122,16 @@ class Tokens:
 
     def moved(self, device: torch.device) -> "Tokens":
         """With its rows in the memory of a device, whether or not they fit well."""
-        seen, done = (map_arrays(lambda a: _moved(a, device), nest) for nest in (self.observations, self.actions))
-        return replace(self, observations=seen, actions=done)
+
+        def moved(array: NDArray[Any]) -> Tensor:
+            """A part at a time: it may be larger than the memory of this machine."""
+            rows = torch.empty(array.shape, dtype=as_tensor(np.asarray(array[:1])).dtype, device=device)
+            for start in range(0, len(array), _ROWS_AT_A_TIME):
+                part = slice(start, start + _ROWS_AT_A_TIME)
+                rows[part] = as_tensor(np.asarray(array[part])).to(device)
+            return rows
+
+        return replace(self, observations=map_arrays(moved, self.observations), actions=map_arrays(moved, self.actions))
 
     def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
         """The episodes with these numbers."""
@@ -161,15 +169,6 @@ class Tokens:
         ordered = episodes[np.argsort(self.lengths[episodes], kind="stable")]
         batches = [ordered[i : i + size] for i in range(0, len(ordered), size)]
         return [batches[i] for i in rng.permutation(len(batches))]
-
-
-def _moved(array: NDArray[Any], device: torch.device) -> Tensor:
-    """An array on a device, a part at a time: it may be larger than the memory of this machine."""
-    rows = torch.empty(array.shape, dtype=as_tensor(np.asarray(array[:1])).dtype, device=device)
-    for start in range(0, len(array), _ROWS_AT_A_TIME):
-        part = slice(start, start + _ROWS_AT_A_TIME)
-        rows[part] = as_tensor(np.asarray(array[part])).to(device)
-    return rows
 
 
 def _distinct_rows(columns: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
