@@ -42,6 +42,26 @@ def same_weights(one, other):
     return all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
+def episodes_of(observations, rewards, actions=None, seen=None, done=None):
+    """Trajectories of what was observed, paid and done (0 unless given) in each episode, in two spaces."""
+    actions = [np.zeros(len(r), np.int64) for r in rewards] if actions is None else actions
+    made = [
+        {"observations": o, "actions": a, "rewards": np.asarray(r, float)}
+        for o, a, r in zip(observations, actions, rewards, strict=True)
+    ]
+    seen = seen or spaces.Discrete(int(np.max(observations)) + 1)
+    return Trajectories.from_episodes(made, observation_space=seen, action_space=done or spaces.Discrete(2))
+
+
+def cut(data, steps):
+    """Some steps of each episode, by its number."""
+    made = []
+    for number, episode in enumerate(data):
+        columns = {name: getattr(episode, name)[steps(number)] for name in ("observations", "actions", "rewards")}
+        made.append({**columns, "annotations": {"cue": episode.annotations["cue"][steps(number)]}})
+    return type(data).from_episodes(made, observation_space=data.observation_space, action_space=data.action_space)
+
+
 def cue_trajectories(count, seed=0, kinds=(1, -1, 0), doors=None):
     """Episodes of 8 steps: a cue at an early step, and at the last step a door whose reward the cue decides.
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tests.credit.conftest import cue_trajectories, little_work, single_threaded
+from tests.credit.conftest import cue_trajectories, cut, little_work, single_threaded
 
 from secret_rl.credit import ModelOptions, NotFittedError, Secret, TrainingOptions, adapt
 from secret_rl.credit.attributions import REWARD_KINDS
@@ -55,17 +55,8 @@ def test_attributions_are_shares_of_rewards_among_earlier_steps(fitted, cues):
 def test_attribution_is_causal(fitted, cues):
     """What comes after a reward does not change who earned it."""
     data = cues(30, seed=1).with_rewards(lambda rewards: np.where(np.arange(len(rewards)) % 8 == 4, 1.0, rewards))
-    cut = type(data).from_episodes(
-        [
-            {
-                "observations": e.observations[:5], "actions": e.actions[:5], "rewards": e.rewards[:5],
-                "annotations": {"cue": e.annotations["cue"][:5]},
-            }
-            for e in data
-        ],
-        observation_space=data.observation_space, action_space=data.action_space,
-    )  # fmt: skip
-    whole, part = (fitted.attribute(d, rewards="positive", progress=False) for d in (data, cut))
+    parts = data, cut(data, lambda _: slice(5))
+    whole, part = (fitted.attribute(one, rewards="positive", progress=False) for one in parts)
     early = np.flatnonzero(whole.step < 5)
     np.testing.assert_array_equal(whole.episode[early], part.episode)
     for r, row in enumerate(early):

@@ -63,11 +63,6 @@ def step_of(page):
     return int(page.locator("#scrub").input_value())
 
 
-def press(page, *keys):
-    for key in keys:
-        page.keyboard.press(key)
-
-
 def shot(page):
     """The stage as pixels."""
     return np.asarray(Image.open(BytesIO(page.locator("#stage").screenshot())).convert("RGB"))
@@ -147,11 +142,12 @@ def test_steps_and_rewards_by_keyboard_button_and_pointer(browser, triggers):
         first = entry["attention"][0]["step"]
         pick(page, entry)
         chosen = page.locator(f'.mark.chosen[data-reward="{first}"]')
-        press(page, "Escape", "Home", ".")
+        for key in ("Escape", "Home", "."):
+            page.keyboard.press(key)
         assert chosen.count() >= 1
-        press(page, "Escape")
+        page.keyboard.press("Escape")
         page.locator(f'.mark[data-reward="{first}"]').first.focus()
-        press(page, "Enter")
+        page.keyboard.press("Enter")
         assert chosen.count() >= 1
         assert page.evaluate("document.activeElement.dataset.reward") == str(first), "the focus stays"
 
@@ -234,7 +230,8 @@ def test_filters_and_the_list_by_keyboard(browser, triggers):
         everything = shown("all")
         assert set(everything) == set(lengths)
         page.locator("#list").focus()
-        press(page, "Home", "ArrowDown")
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowDown")
         assert page.locator("#name").inner_text() == f"Episode {everything[1]}"
         assert page.locator("#list [aria-selected=true]").get_attribute("data-episode") == str(everything[1])
         page.keyboard.press("End")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from tests.credit.conftest import episodes_of
 
 from secret_rl.credit import NotFittedError, NotLearnedWarning, Secret, adapt
 from secret_rl.credit.secret.readout import source_queries
-from secret_rl.trajectories import Trajectories
 
 
 @pytest.fixture(autouse=True)
@@ -76,12 +76,8 @@ def test_numbers_are_read_as_the_model_learned_to():
     rng = np.random.default_rng(0)
 
     def around(offset):
-        episodes = [
-            {"observations": rng.normal(offset, 2, (5, 2)), "actions": np.zeros(5, int), "rewards": [0, 0, 1, 0, -1]}
-            for _ in range(40)
-        ]
-        space = spaces.Box(-99, 99, (2,), np.float64)
-        return Trajectories.from_episodes(episodes, observation_space=space, action_space=spaces.Discrete(2))
+        seen = spaces.Box(-99, 99, (2,), np.float64)
+        return episodes_of(rng.normal(offset, 2, (40, 5, 2)), [[0, 0, 1, 0, -1]] * 40, seen=seen)
 
     secret = Secret(units=16, steps=6, batch_size=32, device="cpu").fit(around(3.0))
     for model in (secret, adapt(secret, around(40.0), steps=6)):

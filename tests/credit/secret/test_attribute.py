@@ -7,6 +7,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paper.readouts import read_out
+from tests.credit.conftest import episodes_of
 
 from secret_rl.credit import Attributions, RewardClasses
 from secret_rl.credit.attributions import REWARD_KINDS
@@ -15,7 +16,6 @@ from secret_rl.credit.secret import tokens as tokens_module
 from secret_rl.credit.secret.model import Dropout, Prediction
 from secret_rl.credit.secret.tokens import Tokens
 from secret_rl.testing.strategies import trajectories
-from secret_rl.trajectories import Trajectories
 
 CPU = torch.device("cpu")
 SIGNS = RewardClasses((-1.0, 0.0, 1.0), (-0.05, 0.05))
@@ -184,14 +184,8 @@ class Clairvoyant:
 
 def announced(*episodes):
     """Episodes given as (predicted signs, signs of the rewards)."""
-    return Trajectories.from_episodes(
-        [
-            {"observations": np.array(p) + 1, "actions": np.zeros(len(p), int), "rewards": np.array(r, float)}
-            for p, r in episodes
-        ],
-        observation_space=spaces.Discrete(3),
-        action_space=spaces.Discrete(1),
-    )
+    predicted, rewards = zip(*episodes, strict=True)
+    return episodes_of([np.array(signs) + 1 for signs in predicted], rewards, seen=spaces.Discrete(3))
 
 
 @pytest.mark.parametrize(("shift", "at"), [(-2, 2), (-1, 3), (0, 4), (1, 5), (2, 6)])

@@ -6,6 +6,7 @@ import torch
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.credit.conftest import episodes_of
 
 from secret_rl.credit import ModelOptions, RewardClasses
 from secret_rl.credit.secret import memoryless
@@ -19,26 +20,9 @@ from secret_rl.credit.secret.memoryless import (
     folds_of,
 )
 from secret_rl.credit.secret.tokens import Tokens
-from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.spaces import to_json
 
 CPU = torch.device("cpu")
-
-
-def episodes_of(observations, rewards, actions=None, space=None):
-    """(episodes, steps, ...) arrays as trajectories."""
-    return Trajectories.from_episodes(
-        [
-            {
-                "observations": seen,
-                "actions": np.zeros(len(seen), np.int64) if actions is None else actions[number],
-                "rewards": rewards[number].astype(float),
-            }
-            for number, seen in enumerate(observations)
-        ],
-        observation_space=space or spaces.Discrete(int(observations.max()) + 1),
-        action_space=spaces.Discrete(2),
-    )
 
 
 def fitted(data, folds=None, at_random=False):
@@ -146,7 +130,7 @@ def test_it_is_never_worse_than_the_best_constant_guess_on_its_fold(task):
     else:
         rewards = rng.random((60, 6)) < (0.3 if task == "noise" else 0.01)
         rewards[0, 0] = True
-        data = episodes_of(rng.normal(size=(60, 6, 4)), rewards, space=spaces.Box(-9, 9, (4,), np.float64))
+        data = episodes_of(rng.normal(size=(60, 6, 4)), rewards, seen=spaces.Box(-9, 9, (4,), np.float64))
     present, tokens, folds = fitted(data)
     said = present.probabilities(tokens, folds, CPU)
     counts = np.bincount(tokens.classes) + 0.5

@@ -15,7 +15,7 @@ from secret_rl.credit.secret.tokens import Rows, Tokens, as_tensor
 from secret_rl.encoders import standardise
 from secret_rl.testing.strategies import trajectories
 from secret_rl.trajectories import Trajectories
-from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.nested import map_arrays, stack
 
 CPU = torch.device("cpu")
 FILLER, GOOD_CUE, BAD_CUE, DOOR = range(4)  # of the memory task
@@ -102,21 +102,13 @@ def any_queries(make_model, name, rows, seed):
     space, rng = SPACES[name], np.random.default_rng(seed)
     model = make_model(space, spaces.Discrete(4), seed, units=32)
     space.seed(seed)
-    episode = {
-        "observations": [space.sample() for _ in range(rows)],
-        "actions": rng.integers(0, 4, rows),
-        "rewards": np.zeros(rows),
-    }
-    if isinstance(space, spaces.Dict):
-        episode["observations"] = {k: np.array([seen[k] for seen in episode["observations"]]) for k in space.spaces}
-    data = Trajectories.from_episodes([episode], observation_space=space, action_space=spaces.Discrete(4))
+    observations, actions = stack(space, [space.sample() for _ in range(rows)]), rng.integers(0, 4, rows)
     vectors = torch.randn(64, 32, generator=torch.Generator().manual_seed(seed))
     _, key_weight, _ = model.projections.weight.chunk(3)
     with torch.no_grad():
-        seen = map_arrays(as_tensor, data.observations)
-        rows = Rows(seen, as_tensor(data.actions), torch.zeros(rows))
+        rows = Rows(map_arrays(as_tensor, observations), as_tensor(actions), torch.zeros(rows))
         scores = model.encode_steps(rows) @ key_weight.T @ vectors.T / 32**0.5
-    return model, data.observations, data.actions, Queries(vectors, -scores.quantile(0.9, 0))
+    return model, observations, actions, Queries(vectors, -scores.quantile(0.9, 0))
 
 
 @pytest.mark.parametrize("at_a_time", [1 << 13, 9])

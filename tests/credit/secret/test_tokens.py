@@ -6,13 +6,13 @@ import torch
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.credit.conftest import episodes_of
 
 from secret_rl.credit.secret import tokens as tokens_module
 from secret_rl.credit.secret.model import Dropout, RewardPredictor
 from secret_rl.credit.secret.tokens import Tokens, _distinct_rows, as_tensor, steps_rarely_repeat
 from secret_rl.credit.secret.training import teach_encoder
 from secret_rl.testing.strategies import trajectories
-from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import arrays_of
 from secret_rl.trajectories.spaces import to_json
 
@@ -47,10 +47,7 @@ def test_rows_that_hardly_repeat_or_whose_hashes_collide_make_no_table(monkeypat
 
 def test_a_clock_in_small_observations_is_noticed():
     def data(observations, shape):
-        episode = {"observations": observations, "actions": np.zeros(999, int), "rewards": np.zeros(999)}
-        return Trajectories.from_episodes(
-            [episode], observation_space=spaces.Box(0, 1, shape, np.float32), action_space=spaces.Discrete(2)
-        )
+        return episodes_of([observations[:999]], np.zeros((1, 999)), seen=spaces.Box(0, 1, shape, np.float32))
 
     clock = np.linspace(0, 1, 1000, dtype=np.float32)[:, None]
     assert steps_rarely_repeat(data(clock, (1,)))
@@ -106,12 +103,9 @@ def pictures_that_differ_in_one_cell(episodes=60, length=6):
     scene = rng.integers(0, 3, (5, 5, 1), np.uint8)
     observations = np.repeat(scene[None], episodes * length, axis=0)
     observations[:, 2, 2, 0] = rng.integers(0, 3, len(observations))
-    made = [
-        {"observations": part, "actions": rng.integers(0, 2, length), "rewards": np.zeros(length)}
-        for part in np.split(observations, episodes)
-    ]
-    space = spaces.Box(0, 2, scene.shape, np.uint8)
-    return Trajectories.from_episodes(made, observation_space=space, action_space=spaces.Discrete(2))
+    shape = episodes, length
+    actions, space = rng.integers(0, 2, shape), spaces.Box(0, 2, scene.shape, np.uint8)
+    return episodes_of(np.split(observations, episodes), np.zeros(shape), actions, space)
 
 
 def test_the_encoder_learns_what_names_mean(make_model, signs):
@@ -143,19 +137,10 @@ def test_the_encoder_learns_what_names_mean(make_model, signs):
 def test_a_clock_is_left_out_of_names(signs):
     """A Dict of a symbol and a clock that never shows the same time twice, as a vector with a constant beside it."""
     rng = np.random.default_rng(0)
-    made = [
-        {
-            "observations": {
-                "clock": np.stack([rng.random(20), np.ones(20)], 1).astype(np.float32),
-                "symbol": rng.integers(0, 4, 20),
-            },
-            "actions": rng.integers(0, 2, 20),
-            "rewards": np.zeros(20),
-        }
-        for _ in range(80)
-    ]
+    clock = np.stack([rng.random((80, 20)), np.ones((80, 20))], 2).astype(np.float32)
+    seen = [{"clock": times, "symbol": rng.integers(0, 4, 20)} for times in clock]
     space = spaces.Dict({"clock": spaces.Box(0, 1, (2,), np.float32), "symbol": spaces.Discrete(4)})
-    data = Trajectories.from_episodes(made, observation_space=space, action_space=spaces.Discrete(2))
+    data = episodes_of(seen, np.zeros((80, 20)), rng.integers(0, 2, (80, 20)), space)
     tokens = Tokens.of(data, signs)
     assert tokens.ids is None, "no step repeats"
     named = tokens.with_names(data)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.credit.conftest import cut
 
 from secret_rl.credit import Secret, TrainingOptions
 from secret_rl.credit.secret import tokens as tokens_module
@@ -120,7 +121,7 @@ def test_dropout_is_what_is_random_in_an_update(make_trainer, name):
 @pytest.mark.parametrize("steps_at_a_time", [1, 20, 1 << 16])
 def test_evaluation_equals_a_loop_over_episodes(cues, make_model, signs, monkeypatch, steps_at_a_time):
     monkeypatch.setattr(training, "_EVALUATION_BATCH_STEPS", steps_at_a_time)
-    data = cut_short(cues(12))
+    data = cut(cues(12), lambda i: slice(i % 5, None))
     model = make_model(data.observation_space, data.action_space)
     tokens, episodes = Tokens.of(data, signs), np.array([11, 0, 2, 7, 3])
     counts, said = np.zeros((3, 3), int), []
@@ -137,19 +138,10 @@ def test_evaluation_equals_a_loop_over_episodes(cues, make_model, signs, monkeyp
     np.testing.assert_allclose(found.log_probabilities, said, rtol=1e-4, atol=1e-5)
 
 
-def cut_short(data):
-    """Episodes without some of their first steps."""
-    episodes = [
-        {"observations": e.observations[i % 5 :], "actions": e.actions[i % 5 :], "rewards": e.rewards[i % 5 :]}
-        for i, e in enumerate(data)
-    ]
-    return type(data).from_episodes(episodes, observation_space=data.observation_space, action_space=data.action_space)
-
-
 def test_rows_beside_the_model_make_the_same_batches(cues, make_model, signs, monkeypatch):
     monkeypatch.setattr(tokens_module, "_distinct_rows", lambda columns: None)
     monkeypatch.setattr(tokens_module, "_ROWS_AT_A_TIME", 7)
-    read = Tokens.of(cut_short(cues(24)), signs)
+    read = Tokens.of(cut(cues(24), lambda i: slice(i % 5, None)), signs)
     read = read.weighted(np.linspace(0, 1, len(read.first), dtype=np.float32))
     beside = read.moved(CPU)
     here, there = (found.batch(np.array([3, 0, 7])) for found in (read, beside))

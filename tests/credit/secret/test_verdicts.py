@@ -5,15 +5,11 @@ import warnings
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tests.credit.conftest import episodes_of
 
-from secret_rl.credit import (
-    NotLearnedWarning,
-    PastNotNeededWarning,
-    Secret,
-)
+from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning, Secret
 from secret_rl.credit.secret import fit as fitting
 from secret_rl.credit.secret import memoryless
-from secret_rl.trajectories import Trajectories
 
 OPTIONS = {"units": 16, "steps": 400, "device": "cpu"}
 DOORS = {1: 3, -1: 4, 0: 5}  # a symbol of the door for each reward: nothing to remember
@@ -44,16 +40,12 @@ def with_peaks(secret, data):
 def with_efforts(episodes, *, prize):
     """Every action costs its square. With a prize, the last step pays it if the one action of a light was positive."""
     rng = np.random.default_rng(0)
-    made = []
-    for _ in range(episodes):
-        light, efforts = np.zeros(10, int), rng.uniform(-1, 1, (10, 1)).astype(np.float32)
-        light[rng.integers(1, 6)], light[9] = 1, 2
-        rewards = -0.1 * efforts[:, 0] ** 2
-        rewards[9] = prize * float(efforts[light == 1, 0].item() > 0)
-        made.append({"observations": light, "actions": efforts, "rewards": rewards, "terminated": True})
-    return Trajectories.from_episodes(
-        made, observation_space=spaces.Discrete(3), action_space=spaces.Box(-1, 1, (1,), np.float32)
-    )
+    light, efforts = np.zeros((episodes, 10), int), rng.uniform(-1, 1, (episodes, 10, 1)).astype(np.float32)
+    each, lit = np.arange(episodes), rng.integers(1, 6, episodes)
+    light[each, lit], light[:, 9] = 1, 2
+    rewards = -0.1 * efforts[..., 0] ** 2
+    rewards[:, 9] = prize * (efforts[each, lit, 0] > 0)
+    return episodes_of(light, rewards, efforts, done=spaces.Box(-1, 1, (1,), np.float32))
 
 
 def test_costs_that_vary_are_decided_by_the_present_and_hide_nothing():
@@ -150,7 +142,7 @@ def test_a_plateau_that_a_pooled_past_does_not_have_is_noticed(cues, monkeypatch
         return self._new_model().state_dict(), 50
 
     monkeypatch.setattr(fitting.Fitting, "_train", no_progress)
-    monkeypatch.setattr(fitting.Fitting, "_start_by_name", lambda self, tokens, wanted: None)
+    monkeypatch.setattr(fitting.Fitting, "_start_by_name", lambda *_: {})
     with pytest.warns(NotLearnedWarning, match=r"though even a pooled past removes \d+%"):
         report = Secret(**OPTIONS).fit(cues(500)).report
     assert report.verdict == "not learned" and report.pooled_gain.share > 0.8
@@ -162,11 +154,7 @@ def test_what_a_model_learns_about_the_present_is_no_gain_of_the_past(monkeypatc
     rng = np.random.default_rng(0)
     seen = rng.integers(0, 4, (500, 6))
     paid = rng.random(seen.shape) < np.array([0.05, 0.1, 0.9, 0.95])[seen]
-    episodes = [
-        {"observations": o, "actions": np.zeros(6, int), "rewards": r * 1.0} for o, r in zip(seen, paid, strict=True)
-    ]
-    spaces_ = {"observation_space": spaces.Discrete(4), "action_space": spaces.Discrete(1)}
-    data = Trajectories.from_episodes(episodes, **spaces_)
+    data = episodes_of(seen, paid)
     with pytest.warns(UserWarning, match="not learned|past not needed"):
         report = Secret(**OPTIONS).fit(data).report
     assert report.verdict != "credit" and report.gain.share < 0.1
