@@ -38,10 +38,11 @@ class Trial:
     """A job that is disturbed again and again, and what it leaves when it is not."""
 
     def __init__(self, target: Target, folder: Path, notes: Path) -> None:
-        self.target, self.folder, self.notes = target, folder, notes
+        self.target, self.folder, self.notes, self._counter = target, folder, notes, mmap.mmap(-1, 8)
         target.start(folder)
         before = target.digest(folder)
-        ended = self.run()
+        ended = self.killed_before(0)
+        self.operations = int.from_bytes(self._counter[:8], "little")
         self.seconds, self.expected, self.new = ended.seconds, content_of(folder), target.digest(folder)
         self.problems = [f"undisturbed, it ends with {ended}"] if ended.code or self.new is None else []
         self.allowed = {before, self.new}
@@ -49,6 +50,15 @@ class Trial:
     def run(self, work: Callable[[Path], Any] | None = None) -> Ended:
         """Run the job in the folder as it is, in a child."""
         return run(partial(work or self.target.execute, self.folder), self.notes)
+
+    def killed_before(self, operation: int) -> Ended:
+        """Run it in the folder as it is, killed before one of its operations on files."""
+
+        def work(folder: Path) -> int:
+            sys.addaudithook(operations(folder, operation, self._counter))
+            return self.target.execute(folder)
+
+        return self.run(work)
 
     def found(self) -> list[str]:
         """What is wrong with what is at the path."""
@@ -90,22 +100,13 @@ def operations(folder: Path, kill_before: int, counter: mmap.mmap) -> Callable[[
     return hook
 
 
-def watched(target: Target, kill_before: int, counter: mmap.mmap, folder: Path) -> int:
-    """The job of a target, killed before one of its file operations."""
-    sys.addaudithook(operations(folder, kill_before, counter))
-    return target.execute(folder)
-
-
 def kills(target: Target, scratch: Path, rng: np.random.Generator, quick: bool) -> Iterator[Case]:
     """SIGKILL just before file operations, and SIGKILL, SIGTERM and SIGINT at random times."""
-    trial, counter = Trial(target, scratch / "work", scratch / "notes"), mmap.mmap(-1, 8)
-    target.start(trial.folder)
-    trial.run(partial(watched, target, 0, counter))
-    count = int.from_bytes(counter[:8], "little")
-    yield "undisturbed", trial.problems + differences(content_of(trial.folder), trial.expected)
-    for number in sorted(rng.permutation(count)[: 2 if quick else 4 if target.slow else 12].tolist()):
+    trial = Trial(target, scratch / "work", scratch / "notes")
+    yield "undisturbed", trial.problems
+    for number in sorted(rng.permutation(trial.operations)[: 2 if quick else 4 if target.slow else 12].tolist()):
         target.start(trial.folder)
-        ended = trial.run(partial(watched, target, number + 1, counter))
+        ended = trial.killed_before(number + 1)
         killed = [] if ended.code == -signal.SIGKILL else [f"it was to be killed, and ended with {ended}"]
         yield f"before operation {number + 1}", killed + trial.found() + trial.again()
     for _ in range(1 if quick else 2 if target.slow else 4):
@@ -166,10 +167,7 @@ def damage(target: Target, scratch: Path, rng: np.random.Generator, quick: bool)
             yield f"read {done}", [f"the interpreter ended: {ended}"]
     for _ in range((2 if quick else 8) if target.resumes and not target.slow else 0):
         target.start(trial.folder)
-        trial.run(partial(watched, target, 0, counter))
-        count = int.from_bytes(counter[:8], "little")
-        target.start(trial.folder)
-        trial.run(partial(watched, target, int(rng.integers(count // 3, count)), counter))
+        trial.killed_before(int(rng.integers(trial.operations // 3, trial.operations)))
         files = sorted(path for path in trial.folder.rglob("*") if path.is_file() and ".lock" not in path.name)
         if not files:
             continue

@@ -127,18 +127,6 @@ def test_a_table_without_any_known_state_warns_once(vector):
     assert "none of the first" in str(caught[0].message) and "10000" in str(caught[0].message)
 
 
-def test_a_table_with_a_known_state_never_warns():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for known in ([7], [7, *[0] * 100], [*[0] * 20, 7, *[0] * 100]):
-            table = TablePotential({7: 1.0})
-            for state in known:
-                value(table, state)
-            many = TablePotential({7: 1.0})
-            many.lookup(np.array(known))
-            many.lookup(np.zeros(100, int))
-
-
 sizes = st.floats(0.01, 100)
 PLACE = gym.spaces.Box(-9, 9, (2,))
 ROOM = gym.spaces.Dict({"place": PLACE, "cue": gym.spaces.Discrete(4), "word": gym.spaces.Text(3)})

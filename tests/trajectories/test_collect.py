@@ -8,15 +8,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from hypothesis import given
-from hypothesis import strategies as st
 
 import secret_rl as srl
 from secret_rl.atomic import InUseError
 from secret_rl.envs.triggers import TriggersEnv
 from secret_rl.seeding import episode_seeds, first_vector_seed
 from secret_rl.trajectories import TooFewSuccessesError, rollouts, store
-from secret_rl.trajectories.rollouts import Selection
 
 ID = "secret_rl/Triggers-v0"
 
@@ -145,38 +142,16 @@ def test_memory_does_not_grow_with_the_episodes(tmp_path, workers):
     assert peak < (80e6 if workers == 1 else 160e6)
 
 
-@given(
-    st.lists(st.booleans(), min_size=1, max_size=200),
-    st.one_of(st.none(), st.floats(0.05, 1.0)),
-    st.integers(1, 40),
-    st.lists(st.integers(1, 50), min_size=1, max_size=20),
-)
-def test_selection_keeps_the_share_in_every_prefix_whatever_the_blocks(outcomes, share, episodes, sizes):
-    outcomes = np.array(outcomes)
-
-    def run(bounds):
-        selection, kept, first = Selection(episodes, share), [], 0
-        for size in bounds:
-            block = outcomes[first : first + size]
-            if selection.complete or not len(block):
-                break
-            kept += (first + selection.choose(block)).tolist()
-            first += size
-        return kept, selection
-
-    kept, whole = run([len(outcomes)])
-    blockwise, parts = run(sizes * len(outcomes))
-    assert kept == blockwise
-    assert (whole.kept, whole.successes, whole.drawn) == (parts.kept, parts.successes, parts.drawn)
-    assert kept == sorted(set(kept))
-    if share is not None:
-        successes = np.cumsum(outcomes[kept])
-        assert (successes >= share * np.arange(1, len(kept) + 1) - 1e-6).all()
-        skipped = set(range(whole.drawn)) - set(kept)
-        assert not outcomes[sorted(skipped)].any(), "a success is never thrown away"
-    if whole.complete:
-        assert len(kept) == episodes
-        assert whole.drawn == kept[-1] + 1
+@pytest.mark.parametrize("share", [0.05, 0.25, 1.0])
+def test_the_share_is_kept_in_every_prefix_whatever_the_blocks(monkeypatch, share):
+    options = {"env_options": {"triggers": 2}, "seed": 5}
+    data = srl.collect(ID, 300, success_share=share, **options)
+    successes = np.cumsum(data.successful)
+    assert (successes >= share * np.arange(1, 301) - 1e-6).all() and successes[-1] <= np.ceil(300 * share)
+    drawn = srl.collect(ID, data.meta["drawn"], **options)
+    assert drawn.successful.sum() == successes[-1], "a success is never thrown away"
+    monkeypatch.setattr(rollouts, "_SCAN", 33)
+    assert srl.collect(ID, 300, success_share=share, **options).equals(data)
 
 
 def test_an_impossible_share_ends_with_an_explanation(tmp_path):

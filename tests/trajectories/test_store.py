@@ -56,10 +56,16 @@ def test_truncated_and_corrupted_files_are_refused_by_name(saved, name):
     data, path = saved
     file = path / f"{name}.npy"
     whole = file.read_bytes()
-    for damaged in (whole[:-1], b"garbage!" + whole[8:], whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:], None):
+    for damaged, message in (
+        (whole[:-1], "bytes, expected"),
+        (b"garbage!" + whole[8:], "first bytes of"),
+        (whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:], "checksum|does not match|offsets end with"),
+        (None, "is missing"),
+    ):
         file.unlink() if damaged is None else file.write_bytes(damaged)
-        with pytest.raises(srl.files.FileFormatError, match=name):
+        with pytest.raises(srl.files.FileFormatError, match=message) as refusal:
             srl.Trajectories.load(path)
+        assert name in str(refusal.value)
     file.write_bytes(whole)
     assert srl.Trajectories.load(path).equals(data)
 

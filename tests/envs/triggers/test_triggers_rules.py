@@ -36,19 +36,6 @@ def test_every_step_agrees_with_the_reference(options, seed, actions):
     assert env.contents.agent == reference.agent
 
 
-@given(triggers_options(fixed=False), st.integers(0, 2**32))
-def test_everything_lies_on_distinct_cells(options, seed):
-    env = TriggersEnv(**vars(options))
-    env.reset(seed=seed)
-    for _ in range(5):
-        maze = env.contents
-        cells = [maze.agent, *maze.triggers, *maze.prizes]
-        assert (len(maze.triggers), len(maze.prizes)) == (options.triggers, options.prizes)
-        assert len(set(cells)) == len(cells)
-        assert all(0 <= coordinate < options.size for cell in cells for coordinate in cell)
-        env.reset()
-
-
 def test_mazes_are_uniform_over_cells_and_independent_between_objects():
     env = TriggersEnv(size=4, triggers=1, prizes=1)
     env.reset(seed=0)
