@@ -13,7 +13,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 try:
@@ -126,10 +126,8 @@ class Lock:
             except FileNotFoundError:  # removed meanwhile by the one that held it
                 continue
             except InUseError as held:
-                raise InUseError(
-                    f"{of} is being written by another process ({path.name} is locked): wait for it to end, or choose "
-                    "another path"
-                ) from held
+                remedy = "wait for it to end, or choose another path"
+                raise InUseError(f"{of} is being written by another process ({held}): {remedy}") from held
 
     def release(self) -> None:
         """Let others write; more than once does no harm."""
@@ -240,7 +238,7 @@ def _lock(path: Path) -> int:
     except BaseException as failed:
         os.close(file)
         if isinstance(failed, BlockingIOError):
-            raise InUseError(f"{path} is locked") from failed
+            raise InUseError(f"{path.name} is locked") from failed
         if isinstance(failed, FileNotFoundError) or not isinstance(failed, OSError):
             raise
         return -1
@@ -253,12 +251,9 @@ def _unlock(file: int) -> None:
 
 def _sync(path: Path) -> None:
     """Make a file, or the names in a folder, survive a power cut."""
-    try:
+    with suppress(OSError) if path.is_dir() else nullcontext():  # not every system can do so with folders
         file = os.open(path, os.O_RDONLY)
         try:
             os.fsync(file)
         finally:
             os.close(file)
-    except OSError:
-        if not path.is_dir():  # not every system can do so with folders
-            raise

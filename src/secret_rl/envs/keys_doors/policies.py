@@ -3,7 +3,6 @@
 ``secret_rl.collect`` takes the classes, and binds them to the environment of each worker.
 """
 
-from abc import ABC, abstractmethod
 from math import atan2, degrees, hypot
 from typing import Any
 
@@ -21,7 +20,7 @@ _PATIENCE = 150  # steps after which another target is chosen
 _ASTRAY = 8  # most steps for which a random action is held
 
 
-class _Walker(ABC):
+class _Walker:
     """Walks from cell to cell of the true map to a target that ``_choose`` returns.
 
     ``astray`` is the chance, at each step, to hold a random action for up to 8 steps, as a learning agent does.
@@ -59,9 +58,9 @@ class _Walker(ABC):
         route = None if self._target is None else self._route(self._target)
         return int(self._rng.integers(4)) if route is None else self._towards(route)
 
-    @abstractmethod
     def _choose(self) -> Cell | None:
         """Where to go next; None: nowhere, act at random."""
+        raise NotImplementedError
 
     @property
     def _cell(self) -> Cell:

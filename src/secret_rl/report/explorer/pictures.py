@@ -192,15 +192,11 @@ def keys_doors_map(puzzle: Puzzle, episode: Episode) -> dict[str, Any]:
 
     def used(things: Sequence[Any], colours: NDArray[Any]) -> list[list[Any]]:
         """Each key or door: column, row, colour, and the count of steps at which it was used, -1: never."""
-        at = [-1] * len(things)
+        at, centres = [-1] * len(things), [np.array(thing.cell) + 0.5 for thing in things]
         for t in np.flatnonzero(colours).tolist():
-            away = {
-                i: np.hypot(*(np.array(thing.cell) + 0.5 - positions[t + 1]))
-                for i, thing in enumerate(things)
-                if thing.colour == colours[t] and at[i] < 0
-            }
-            if away:  # of several of a colour, the nearest
-                at[min(away, key=away.__getitem__)] = t + 1
+            alike = [i for i, thing in enumerate(things) if thing.colour == colours[t] and at[i] < 0]
+            if alike:  # the nearest of them
+                at[min(alike, key=lambda i: float(np.hypot(*(centres[i] - positions[t + 1]))))] = t + 1
         return [[*up(thing.cell), COLOURS[thing.colour - 1], t] for thing, t in zip(things, at, strict=True)]
 
     def up(cell: tuple[int, int]) -> list[int]:
