@@ -149,6 +149,11 @@ def test_cells_of_pictures_and_numbers():
     assert GridKey([0.5, np.float32(2)]) == GridKey((0.5, 2.0))
 
 
+def wrapped(key, space):
+    """A table of such keys, given observations of a space."""
+    TablePotential({0: 1.0}, state=key).check_spaces(space, gym.spaces.Discrete(2))
+
+
 @pytest.mark.parametrize(
     ("refused", "error", "message"),
     [
@@ -162,12 +167,12 @@ def test_cells_of_pictures_and_numbers():
         (lambda: GridKey(1).rows(np.array([[0.0, 1.0], [0.0, np.inf]])), ValueError, "lies in no cell"),
         (lambda: GridKey(0), ValueError, "a cell size must be a positive number, got 0"),
         (lambda: GridKey(1, "place"), TypeError, "keys must be a tuple"),
-        (lambda: GridKey((1, 1, 1)).check_space(PLACE), ValueError, "3 cell sizes, .* has 2 dimensions"),
-        (lambda: GridKey(1, ("place",)).check_space(PLACE), ValueError, "leave keys= out"),
-        (lambda: GridKey(1).check_space(ROOM), ValueError, r"choose entries with keys=, of \['cue', 'place', 'word'\]"),
-        (lambda: GridKey((1, 1), ("place", "cue")).check_space(ROOM), ValueError, "2 cell sizes, .* 3 dimensions"),
-        (lambda: GridKey(1, ("word",)).check_space(ROOM), ValueError, "expected a Box or whole numbers"),
-        (lambda: ObservationKey().check_space(ROOM), TypeError, "expected numbers; use GridKey"),
+        (lambda: wrapped(GridKey((1, 1, 1)), PLACE), ValueError, "3 cell sizes for 2 numbers"),
+        (lambda: wrapped(GridKey(1, ("place",)), PLACE), ValueError, "keys= are the entries to take of a Dict"),
+        (lambda: wrapped(GridKey(1), ROOM), ValueError, "does not fit Dict.*keys= are the entries to take of a Dict"),
+        (lambda: wrapped(GridKey(1, ("plaice",)), ROOM), ValueError, "does not fit Dict.*'plaice'"),
+        (lambda: wrapped(GridKey((1, 1), ("place", "cue")), ROOM), ValueError, "2 cell sizes for 3 numbers"),
+        (lambda: wrapped(ObservationKey(), ROOM), ValueError, "expected an array or numbers; use GridKey"),
     ],
 )
 def test_bad_arguments_are_named(refused, error, message):

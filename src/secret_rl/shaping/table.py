@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 
 from secret_rl.files import FileFormat
@@ -52,12 +53,9 @@ class ObservationKey:
 
     def rows(self, observations: Any) -> NDArray[Any]:
         """(rows, ...) the states of many observations at once."""
+        if isinstance(observations, dict | tuple):
+            raise TypeError("expected an array or numbers; use GridKey(..., keys=...) or a function")
         return np.asarray(observations)
-
-    def check_space(self, space: gym.Space[Any]) -> None:
-        """An error where observations are not arrays or numbers."""
-        if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple | gym.spaces.Graph | gym.spaces.Sequence):
-            raise TypeError(f"{self} does not fit {space}: expected numbers; use GridKey(..., keys=...) or a function")
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,12 @@ class GridKey:
 
     def rows(self, observations: Any) -> NDArray[np.int64]:
         """(rows, dimensions) the cells of many observations at once."""
+        if bool(self.keys) != isinstance(observations, dict):
+            raise TypeError("keys= are the entries to take of a Dict, and of nothing else")
         parts = [np.asarray(observations[key]) for key in self.keys] if self.keys else [np.asarray(observations)]
         numbers = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1).astype(np.float64)
+        if isinstance(self.size, tuple) and len(self.size) != numbers.shape[1]:
+            raise ValueError(f"{len(self.size)} cell sizes for {numbers.shape[1]} numbers: give one for each, or one")
         cells: NDArray[np.float64] = np.floor(numbers / np.array(self.size))
         far = ~(np.abs(cells) < _FARTHEST)  # NaN too
         if far.any():
@@ -99,27 +101,16 @@ class GridKey:
             raise ValueError(f"{place} lies in no cell of {self}: expected finite numbers")
         return cells.astype(np.int64)
 
-    def check_space(self, space: gym.Space[Any]) -> None:
-        """An error where observations have no such entries, or another number of dimensions."""
-        entries = list(space) if isinstance(space, gym.spaces.Dict) else []
-        if bool(self.keys) != bool(entries) or not set(self.keys) <= set(entries):
-            remedy = f"choose entries with keys=, of {entries}" if entries else "leave keys= out, it is for a Dict"
-            raise ValueError(f"{self} does not fit {space}: {remedy}")
-        parts = [space[key] for key in self.keys] if self.keys else [space]  # type: ignore[index]
-        if any(part.shape is None for part in parts):
-            raise ValueError(f"{self} does not fit {space}: expected a Box or whole numbers")
-        dimensions = sum(math.prod(part.shape or ()) for part in parts)
-        if isinstance(self.size, tuple) and len(self.size) != dimensions:
-            sizes = f"{len(self.size)} cell sizes, but the observation has {dimensions} dimensions"
-            raise ValueError(f"{self} has {sizes}: give one for each, or one number for all")
-
 
 def check_source(state: StateOf | None, space: gym.Space[Any] | None = None) -> None:
     """An error where states cannot come from there, or not from observations of a space."""
     if state is not None and not callable(state):
         raise TypeError(f"state must be None, ObservationKey(), GridKey(...) or a function, got {state!r}")
-    if space is not None and state is not None and hasattr(state, "check_space"):
-        state.check_space(space)
+    if space is not None and hasattr(state, "rows"):
+        try:
+            state.rows(create_empty_array(space, fn=np.zeros))
+        except (TypeError, ValueError, LookupError) as wrong:
+            raise ValueError(f"{state} does not fit {space}: {wrong}") from None
 
 
 def batch_states(state: StateOf | None, batch: Batch) -> Any:
