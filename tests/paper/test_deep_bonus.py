@@ -72,7 +72,7 @@ def test_adapted_credit_is_fine_tuned_once_and_in_other_mazes(tiny, monkeypatch)
     assert f"-s{deep_runs.ADAPTING_SEED}-" in data.name and len(Trajectories.load(data)) == 120
     monkeypatch.setattr(srl, "adapt", lambda *_, **__: pytest.fail("adapted twice"))
     again = deep_runs.adapted_elsewhere(panel, before)
-    weights = [model.model.state_dict()["head.weight"] for model in (before, again, potential._secret)]
+    weights = [model.model.state_dict()["head.weight"] for model in (before, again, potential.secret)]
     assert not torch.equal(weights[0], weights[1]) and torch.equal(weights[1], weights[2])
     assert not potential.options["repeat"]
 
