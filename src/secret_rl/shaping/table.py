@@ -106,7 +106,7 @@ def check_source(state: StateOf | None, space: gym.Space[Any] | None = None) -> 
     """An error where states cannot come from there, or not from observations of a space."""
     if state is not None and not callable(state):
         raise TypeError(f"state must be None, ObservationKey(), GridKey(...) or a function, got {state!r}")
-    if space is not None and hasattr(state, "rows"):
+    if space is not None and state is not None and hasattr(state, "rows"):
         try:
             state.rows(create_empty_array(space, fn=np.zeros))
         except (TypeError, ValueError, LookupError) as wrong:
