@@ -1,6 +1,5 @@
 """``Secret``: credit learned offline from trajectories, read out from attention."""
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -119,7 +118,6 @@ class Secret:
         data: "Trajectories",
         *,
         weights: NDArray[Any] | None = None,
-        reward: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
         checkpoint: str | Path | None = None,
         progress: bool | None = None,
     ) -> Self:
@@ -132,13 +130,10 @@ class Secret:
         Args:
             data: Source trajectories.
             weights: (steps,) of the steps in the loss, instead of what the option ``weights`` says.
-            reward: Makes other rewards of the array of all rewards, to learn credit for those.
             checkpoint: A folder: an interrupted fit resumes from it when called again. It is kept until ``save`` has
                 written the result.
             progress: Show a progress bar; by default if the terminal is interactive.
         """
-        if reward is not None:
-            data = data.with_rewards(reward)
         if weights is not None:
             weights = _checked_weights(weights, data.steps)
         kept = Checkpoint(None, {})
