@@ -17,7 +17,7 @@ from secret_rl.progress import progress_bar
 from secret_rl.shaping.core import Batch, Values, check_number
 from secret_rl.shaping.estimate import Credit, Evidence, Visits, largest_return, totals
 from secret_rl.trajectories import Trajectories
-from secret_rl.trajectories.nested import leaf_spaces, map_arrays, map_leaves, row_count
+from secret_rl.trajectories.nested import arrays_of, leaf_spaces, map_arrays, map_leaves, row_count
 from secret_rl.trajectories.spaces import from_json, to_json
 
 _FORMAT = FileFormat("secret-rl learned potential", remedy="restore it or learn the potential again")
@@ -259,18 +259,11 @@ class RowCache:
 
 def row_keys(*nests: Any) -> list[bytes]:
     """(rows,) keys that are equal where rows of the nests are: their bytes, or a digest of many."""
-    arrays = [np.ascontiguousarray(array) for nest in nests for array in _leaves(nest)]
+    arrays = [np.ascontiguousarray(array) for nest in nests for array in arrays_of(nest)]
     parts = [array.reshape(len(array), -1).view(np.uint8) for array in arrays]
     content = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)  # (rows, bytes)
     keys: list[bytes] = content.view(f"V{content.shape[1]}")[:, 0].tolist()
     return keys if content.shape[1] <= _LONGEST_KEY else [blake2b(key, digest_size=16).digest() for key in keys]
-
-
-def _leaves(nest: Any) -> list[Any]:
-    """The arrays of a nest, dicts in alphabetical order: environments list entries as they like."""
-    if isinstance(nest, dict):
-        return [leaf for name in sorted(nest) for leaf in _leaves(nest[name])]
-    return [leaf for part in nest for leaf in _leaves(part)] if isinstance(nest, tuple) else [nest]
 
 
 def _as_space(space: gym.Space[Any], rows: Any) -> Any:
