@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from tests.quick import quick_fits
 
 from secret_rl.credit import ModelOptions, RewardClasses, RewardPredictor, Secret
 from secret_rl.credit.secret import fit as fitting
@@ -127,10 +128,8 @@ def learned():
 def little_work():
     """A few updates of the predictors without memory and of the one that pools the past; any data is learned from."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memoryless, "_UPDATES", 2)
+        quick_fits(patch, updates=2, batch=64)
         patch.setattr(memoryless, "_VALIDATE_EVERY", 2)
-        patch.setattr(memoryless, "_BATCH", 64)
-        patch.setattr(fitting, "_PROBE_UPDATES", 2)
         patch.setattr(fitting, "_NOTHING_OPEN", 0.0)
         yield
 

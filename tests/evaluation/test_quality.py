@@ -37,13 +37,7 @@ def attributions(lengths, episode, step, rows, *, reward=1.0, predicted_at=None,
 TWO_ROWS = attributions(
     [2, 5], [1, 1], [2, 4], [[0.5, 0.25, 0.25], [0.0, 0.5, 0.0, 0.5, 0.0]], reward=[2.0, -1.0], rewards_seen=4
 )
-# An episode of 3 steps, then one of 6: rewards at step 2 of the first and at steps 3 and 5 of the second.
-THREE_ROWS = attributions(
-    [3, 6], [0, 1, 1], [2, 3, 5], [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3, 0.0], [0.25, 0.5, 0.25, 0.0, 0.0]],
-    predicted_at=[2, 3, 4], rewards_seen=4,
-)  # fmt: skip
 EVENTS = np.array([True, True, True, False, False, True, False])  # steps 0 and 3 of the second episode
-CAUSES = np.array([-1, -1, -1, -1, -1, -1, 1, 0, 0])  # of steps 3, 4 and 5 of the second; step 4 is not predicted
 
 
 def concentration(quality):
@@ -60,25 +54,6 @@ def test_events_worked_by_hand():
     negative = credit_quality(TWO_ROWS, EVENTS, rewards="negative")
     assert (negative.precision, negative.recall, negative.attention_on_events) == (0.5, 0.5, 0.5)  # 1 and 3, of 0 and 3
     assert concentration(negative) == {0: 0.5, 1: 0.5}
-
-
-def test_causes_worked_by_hand():
-    quality = credit_quality(THREE_ROWS, CAUSES)
-    assert (quality.rows, quality.coverage, quality.recall) == (2, 3 / 4, 1)
-    assert quality.attention_on_events == pytest.approx((0.6 + 0.25) / 2)
-    assert quality.uniform_share == pytest.approx((1 / 4 + 1 / 5) / 2)
-    assert quality.strongest == 0.5  # step 1 of the first row; in the second step 1 has more than step 0
-    assert quality.precision == pytest.approx(2 / 5)  # of 0.6 0.3 and 0.25 0.5 0.25
-    assert quality.average_precision == pytest.approx((1 + 1 / 3) / 2)  # in the second, a tie with step 2
-    assert concentration(quality) == {-1: 0.05, 0: 0.425, 1: 0.4, 2: 0.125}
-    near = credit_quality(THREE_ROWS, CAUSES, 0.4, tolerance=1)
-    assert near.attention_on_events == pytest.approx((1.0 + 0.75) / 2)
-    assert near.uniform_share == pytest.approx((3 / 4 + 2 / 5) / 2)
-    assert (near.strongest, near.precision, near.recall, near.average_precision) == (1, 1, 1, 1)
-
-    nothing = credit_quality(THREE_ROWS, np.full(9, -1))
-    assert (nothing.rows, nothing.strongest, nothing.precision, nothing.average_precision) == (0, 0, 0, 0)
-    assert sum(nothing.concentration.values()) == 0
 
 
 def some_rows(rng, *, longest=7, ties=False):

@@ -53,7 +53,7 @@ def test_every_learner_learns_from_what_it_sees():
 
 @pytest.mark.parametrize("terminates", [True, False])
 def test_a_truncated_episode_is_bootstrapped_from_what_was_seen_last(terminates):
-    learners = _Learners([lambda: Lights(3, terminates)] * 2, SMALL, [None, None], ("won", "side"), 0, 2, "cpu")
+    learners = _Learners([lambda: Lights(3, terminates)] * 2, SMALL, [None, None], ("won", "side"), 0, 1, "cpu")
     asked = []
     ask = learners._value_of
     learners._value_of = lambda learner, picture: asked.append((learner, picture.shape)) or ask(learner, picture)

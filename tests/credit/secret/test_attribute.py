@@ -6,7 +6,7 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paper.readouts import read_out
+from paper.readouts import READOUTS, read_out
 from tests.credit.conftest import episodes_of
 
 from secret_rl.credit import Attributions, RewardClasses
@@ -116,21 +116,29 @@ def test_a_table_of_distinct_tokens_changes_nothing(make_model, data, seed, tole
 
 
 def test_other_readouts_are_what_they_say(learned, cues):
-    """Attention times the length of what was attended to, as shares; leave-one-out is tested with the model."""
-    data, model = cues(12, seed=3), learned.model
+    """Attention times the length of what was attended to, and what the prediction loses without a step; as shares."""
+    data, model, score = cues(12, seed=3), learned.model, learned.model.score
     tokens = Tokens.of(data, learned.reward_classes)
     plain = learned.attribute(data)
-    by_value = read_out(learned, data, plain, "attention x value")
-    assert len(plain) == len(by_value) > 8
-    for r in range(len(plain)):
-        step = int(plain.step[r])
+    by_value, one_out = (read_out(learned, data, plain, name) for name in READOUTS[1:])
+    assert len(plain) > 8
+
+    def said(encoded, batch, step):
+        return model(encoded, batch.index).logits[0, step].log_softmax(-1)[batch.classes[0, step]]
+
+    for r, step in enumerate(plain.step.tolist()):
         batch = tokens.batch(plain.episode[r : r + 1])
-        with torch.no_grad():
+        with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
             encoded = model.encode(batch.rows, Dropout(None))
-            _, _, _, value = model.steps(encoded, batch.index)
-            whole = model(encoded, batch.index)
-        weights = whole.weights[0, step, 1 : step + 1] * value[0, :step].norm(dim=-1)
+            value, whole = model.steps(encoded, batch.index)[3], said(encoded, batch, step)
+            weights = model(encoded, batch.index).weights[0, step, 1 : step + 1] * value[0, :step].norm(dim=-1)
+            lost = torch.zeros(step)
+            for key in range(step):
+                left_out = torch.tensor(1 + key)
+                patch.setattr(model, "score", lambda *given, key=left_out: score(*given).index_fill(-1, key, -np.inf))
+                lost[key] = (whole - said(encoded, batch, step)).clamp(min=0)
         np.testing.assert_allclose(by_value.row(r)[:step], weights / weights.sum(), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(one_out.row(r)[:step], lost / lost.sum(), rtol=1e-2, atol=1e-4)
 
 
 def test_rewards_that_the_present_decides_are_left_out_unless_asked_for():

@@ -10,7 +10,6 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paper.readouts import leave_one_out
 
 from secret_rl.credit import RewardPredictor
 from secret_rl.credit.secret.model import Dropout, PooledPredictor, Prediction, over_steps, weighted_loss
@@ -171,33 +170,6 @@ def test_some_rows_alone_are_the_rows_of_the_whole(make_model, transitions, leng
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, msg=name)
     torch.testing.assert_close(row_x, x[each, times], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(value, all_values, rtol=1e-5, atol=1e-5)
-
-
-@both_kinds
-@given(length=st.integers(2, 7), seed=seeds)
-def test_leaving_a_step_out_is_predicting_without_it(make_model, transitions, length, seed):
-    """Against the whole prediction once more, with the score of the step at minus infinity."""
-    model, tokens = make_model(SEEN, DONE, seed % 7, transitions=transitions), random_tokens([length], seed)
-    batch = tokens.batch(np.array([0]))
-    times = torch.arange(1, length)
-    real_score = model.score
-    with torch.no_grad():
-        encoded = model.prepare(model.encode(batch.rows, Dropout(None)))
-        part, row_x, value = model.predict_rows(encoded, batch.index, times[None])
-        classes = batch.classes[0, times]
-        found = leave_one_out(model, row_x[0], part.weights[0], value.expand(length - 1, -1, -1), classes)
-        for step in range(length - 1):
-
-            def without(query, key, asked, step=step):
-                scores = real_score(query, key, asked)
-                scores[..., 1 + step] = -math.inf
-                return scores
-
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(model, "score", without)
-                other = model.predict_rows(encoded, batch.index, times[None])[0]
-            said = [p.logits[0].log_softmax(-1).gather(1, classes[:, None])[:, 0] for p in (part, other)]
-            torch.testing.assert_close(found[:, step], said[0] - said[1], rtol=1e-3, atol=1e-4)
 
 
 @settings(max_examples=60)
