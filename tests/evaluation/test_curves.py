@@ -96,9 +96,6 @@ def test_other_files_are_refused(tmp_path):
         LearningCurves.load(path)
     with pytest.raises(FileNotFoundError):
         LearningCurves.load(tmp_path / "nowhere.safetensors")
-    (tmp_path / "pickle").write_bytes(pickle.dumps(numbers()))
-    with pytest.raises(FileFormatError, match="pickle cannot be read as 'secret-rl learning curves': "):
-        LearningCurves.load(tmp_path / "pickle")
 
 
 def slow_episodes_to_threshold(returns, thresholds, window):

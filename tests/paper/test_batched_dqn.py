@@ -27,6 +27,9 @@ def plain(layout=1, **changes):
     return maze(layout, **changes).unwrapped.tabular()
 
 
+TABLE = TablePotential({state: (state * 37 % 11) / 11 for state in range(36)})
+
+
 def shaped(potential, layout=1, discount=0.9, env=None, **changes):
     """A model and its shaping."""
     model = plain(layout, **changes)
@@ -67,10 +70,6 @@ def played(learners, steps):
     return learners._transitions[0, : 8 * steps], learners._rewards[0, : 8 * steps]
 
 
-def unshaped(model):
-    return model, TabularShaping.of(model, 0.9)
-
-
 def test_learners_find_the_best_path_and_say_how_they_got_there():
     models = [plain(1), plain(2)]
     curves = dqn_many(models, 2, 6_000, DqnOptions(**QUICK), test_every=1_500, **CPU)
@@ -85,8 +84,7 @@ def test_learners_find_the_best_path_and_say_how_they_got_there():
 @pytest.mark.parametrize("truncation", ["keep", "zero"])
 def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
     """Replayed step by step against the formula of the model, over episodes that end in both ways."""
-    table = TablePotential({state: (state * 37 % 11) / 11 for state in range(36)})
-    phi = table if potential == "table" else Sum(once=potential != "sum")
+    phi = TABLE if potential == "table" else Sum(once=potential != "sum")
     env = PotentialShaping(maze(5, max_steps=6), phi, 0.9, scale=0.5, truncation=truncation)
     model, shaping = shaped(phi, 5, env=env, max_steps=6)
     learners = learners_of([(model, shaping), shaped(Sum(), max_steps=6)])  # another that pays pairs each time
@@ -119,7 +117,7 @@ def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
 
 
 def test_a_fading_bonus_pays_rises_alone_and_ends():
-    model, shaping = shaped(TablePotential({state: (state * 37 % 11) / 11 for state in range(36)}))
+    model, shaping = shaped(TABLE)
     options = DqnOptions(random_steps=10**6, shaping=False, bonus=0.5, fade_steps=400)
     learners = learners_of([(model, shaping)], options)
     words, paid = (part.numpy() for part in played(learners, 100))
@@ -160,7 +158,8 @@ def test_values_that_start_from_the_potential_do():
 
 
 def test_a_learner_of_several_mazes_meets_them_all():
-    mazes, shapings = zip(*(unshaped(plain(layout)) for layout in range(4)), strict=True)
+    mazes = [plain(layout) for layout in range(4)]
+    shapings = [TabularShaping.of(model, 0.9) for model in mazes]
     learners = _Learners([mazes], [shapings], 1, 800, [DqnOptions(random_steps=10**6)], 0, None, torch.device("cpu"))
     met = (played(learners, 100)[0] >> 32) // learners._tasks.states
     assert met.unique().tolist() == [0, 1, 2, 3]
