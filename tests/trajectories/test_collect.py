@@ -147,7 +147,7 @@ def test_the_share_is_kept_in_every_prefix_whatever_the_blocks(monkeypatch, shar
     options = {"env_options": {"triggers": 2}, "seed": 5}
     data = srl.collect(ID, 300, success_share=share, **options)
     successes = np.cumsum(data.successful)
-    assert (successes >= share * np.arange(1, 301) - 1e-6).all() and successes[-1] <= np.ceil(300 * share)
+    assert (successes >= share * np.arange(1, 301) - 1e-6).all()
     drawn = srl.collect(ID, data.meta["drawn"], **options)
     assert drawn.successful.sum() == successes[-1], "a success is never thrown away"
     monkeypatch.setattr(rollouts, "_SCAN", 33)
