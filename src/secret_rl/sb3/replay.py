@@ -44,6 +44,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         self.priority = float(priority)
         self.terms = np.zeros((self.buffer_size, self.n_envs), np.float32)
         self._shaped_rewards = np.zeros((self.buffer_size, self.n_envs), np.float32)  # the sum, rounded once
+        self._credited = np.zeros((self.buffer_size, self.n_envs), np.bool_)
 
     @property
     def shaping_discount(self) -> float | None:
@@ -63,6 +64,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         super().add(obs, next_obs, action, rewards, done, infos)
         self.terms[row] = terms
         self._shaped_rewards[row] = reward if self.shaping is None else self.rewards[row].astype(np.float64) + terms
+        self._credited[row] = (self.terms[row] > 0) | (self.rewards[row] > 0)
 
     def relabel(self, shaping: ReplayShaping) -> None:
         """Shape everything that is stored anew, and what is to come; running episodes included.
@@ -83,6 +85,7 @@ class ShapedReplayBuffer(ReplayBuffer):
             self.terms[rows, env] = terms
             self._shaped_rewards[rows, env] = self.rewards[rows, env].astype(np.float64) + terms
             first += len(rows)
+        self._credited[...] = (self.terms > 0) | (self.rewards > 0)
         # The shaping is shown the newest steps, so that it knows the episodes that go on.
         newest = (self.pos - 1) % self.buffer_size
         running = [len(rows) for env, rows, *_ in parts if rows[-1] == newest and not self.dones[newest, env]]
@@ -113,8 +116,7 @@ class ShapedReplayBuffer(ReplayBuffer):
         # The generator is that of all buffers of Stable-Baselines3: its seed is the agent's. Draws are in their order.
         draw, number, credited = np.random.randint, 0, np.zeros(0, np.int64)
         if self.priority:
-            held = slice(self.size())
-            credited = np.flatnonzero((self.terms[held] > 0) | (self.rewards[held] > 0))  # row * n_envs + env
+            credited = np.flatnonzero(self._credited)  # row * n_envs + env
             number = np.random.binomial(batch_size, self.priority) if len(credited) else 0  # noqa: NPY002
             credited = credited[draw(0, len(credited), number)] if number else credited[:0]
         rows = np.append(draw(0, self.size(), batch_size - number), credited // self.n_envs)
