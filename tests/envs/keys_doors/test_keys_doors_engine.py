@@ -55,7 +55,7 @@ def processes_of(instance):
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if instance in (line := (process / "cmdline").read_text(errors="replace")):
+            if instance in (line := (process / "cmdline").read_text()):
                 found[int(process.name)] = line
         except OSError:
             continue
@@ -97,7 +97,7 @@ def run(code, engines=1, **pipes):
 START = """
 import os, sys, time
 import gymnasium as gym, secret_rl
-env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy")
+env = gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy", engine_timeout=1.0)
 env.reset(seed=0)
 print(env.unwrapped.engine_traces, flush=True)
 """
@@ -135,29 +135,67 @@ def test_nothing_is_left(code, sent):
 
 @linux
 @pytest.mark.parametrize(
-    ("harm", "noticed"), [("all killed", "step"), ("killed", "step"), ("killed", "reset"), ("killed", "close")]
+    ("harm", "noticed"),
+    [("all killed", "step"), ("killed", "reset"), ("stopped", "step"), ("stopped", "reset"), ("stopped", "close")],
 )
 def test_a_lost_engine_is_reported_and_reset_starts_another(harm, noticed):
-    """Whether it was killed with its watchdog or without: no call waits forever, and nothing is left."""
-    env = gym.make(ID, preset="2x2-easy", layout_seed=1)
+    """Whether it was killed, with its watchdog or without, or hangs: no call waits forever, and nothing is left."""
+    env = gym.make(ID, preset="2x2-easy", layout_seed=1, engine_timeout=2.0)
     first, _ = env.reset()
     instance, folder = env.unwrapped.engine_traces
     for process, line in processes_of(instance).items():
         if harm == "all killed" or "watchdog.py" not in line:
-            os.kill(process, signal.SIGKILL)
+            os.kill(process, signal.SIGSTOP if harm == "stopped" else signal.SIGKILL)
     if harm == "killed":  # the watchdog was spared: it cleans up at once
         assert_nothing_left(instance, folder)
     if noticed == "close":
         env.close()
         assert_nothing_left(instance, folder)
         return
-    with pytest.raises(RuntimeError, match="call reset"):
+    words = r"did not answer within 2 s .* call reset\(\)" if harm == "stopped" else "call reset"
+    with pytest.raises(RuntimeError, match=words):
         env.step(0) if noticed == "step" else env.reset()
     assert_nothing_left(instance, folder)
     again, _ = env.reset()
     assert (first == again).all()
     env.step(0)
     env.close()
+
+
+@linux
+def test_an_engine_that_hangs_as_it_starts_is_ended(tmp_path):
+    """ViZDoom crashes then, or raises; either way it does not wait, says why and leaves nothing."""
+    engine = tmp_path / "vizdoom"  # in its place, a program that does nothing
+    engine.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\nkill -STOP $$\n')
+    engine.chmod(0o700)
+    code = f"""
+import gymnasium as gym, secret_rl, vizdoom
+vizdoom.__file__ = "{tmp_path}/__init__.py"
+gym.make("secret_rl/KeysDoors-v0", preset="2x2-easy", engine_timeout=0.2).reset(seed=0)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert ended.returncode != 0
+    assert f"the engine {engine} did not answer within 1 s" in ended.stderr
+    instance = (tmp_path / "arguments").read_text().partition("+viz_instance_id ")[2].split()[0]
+    assert_nothing_left(instance, str(tmp_path / "none"))
+
+
+@linux
+def test_a_process_that_is_stopped_itself_finds_its_engine_again():
+    """Ctrl-Z in the middle of a step, and back after longer than a step may take."""
+    process, [(instance, folder)] = run(START + FOREVER)
+    try:
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        assert len(processes_of(instance)) == 2
+        process.send_signal(signal.SIGCONT)
+        for _ in range(1000):  # more than lay in the pipe
+            assert process.stdout.readline() == "\n"
+    finally:
+        process.kill()
+        process.communicate()
+    assert_nothing_left(instance, folder)
 
 
 WORKERS = """

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import time
 import weakref
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from secret_rl.envs.keys_doors.wad import MAP, Wad
 FORWARD_SPEED = 30.0  # the engine's push; the steady pace, after some steps, is 10 units a tic, with a slide to a stop
 TURN = 3.0  # degrees a tic
 _WARM_UP = 10  # the first tics of a map take no input
+_CLOSING = 5.0  # seconds that the engine has to end by itself
+_START_FACTOR = 5  # starting may take so much longer: ViZDoom 1.3 crashes, and Python with it, if it is cut short
 _MOST_TIMES = 40  # an observation is at most so many times smaller than what the engine draws
 _HIDDEN = ("hud", "weapon", "crosshair", "decals", "particles", "messages", "corpses", "screen_flashes")
 _VARIABLES = ("POSITION_X", "POSITION_Y", "ANGLE", "USER1", "USER2", "USER3", "USER4", "USER5")
@@ -39,12 +42,12 @@ class Snapshot(NamedTuple):
 class Engine:
     """One engine process, started with its first map, with its files in a folder of its own.
 
-    A watchdog process ends it when Python ends (Linux only).
+    A watchdog process ends it when Python ends, and when a call takes longer than ``timeout`` seconds (Linux only).
     """
 
-    def __init__(self, size: tuple[int, int], capacity: int) -> None:
+    def __init__(self, size: tuple[int, int], capacity: int, timeout: float) -> None:
         self._resolution, self._times = _resolution(size)
-        self._capacity = capacity
+        self._capacity, self._timeout = capacity, timeout
         self._game: Any = None
         self._healthy = False  # the latest call returned: no failure, and no Ctrl-C in it
         self.instance = ""  # in the names of the engine's process and its shared memory
@@ -53,7 +56,7 @@ class Engine:
     def load(self, textmap: bytes) -> Snapshot:
         """Begin an episode on this map."""
         if self._healthy:
-            self._call(self._replace, textmap)
+            self._call(self._timeout, self._replace, textmap)
         else:
             self.close()
             self._start(textmap)
@@ -61,7 +64,7 @@ class Engine:
 
     def step(self, push: float, turn: float, tics: int) -> Snapshot:
         """Hold an action for some tics: push forward (back, if negative) and turn to the right."""
-        self._call(self._game.make_action, [push, turn], tics)
+        self._call(self._timeout, self._game.make_action, [push, turn], tics)
         return self._snapshot()
 
     def close(self) -> None:
@@ -78,7 +81,9 @@ class Engine:
         vizdoom = _vizdoom()
         self._game = game = vizdoom.DoomGame()
         self.folder = folder = Path(tempfile.mkdtemp(prefix="secret-rl-doom-"))
-        self._finalizer = weakref.finalize(self, _end, game, folder, os.getpid())  # also without close()
+        self._calls = watchdog.shared_calls(folder)
+        limit = min(_CLOSING, self._timeout)
+        self._finalizer = weakref.finalize(self, _end, game, folder, self._calls, limit, os.getpid())  # without close()
         self._wad = Wad(folder / "keys_doors.wad", self._capacity)
         self._wad.put(textmap)
         game.set_vizdoom_path(_launcher(folder, str(Path(vizdoom.__file__).with_name("vizdoom"))))
@@ -98,7 +103,7 @@ class Engine:
         game.set_mode(vizdoom.Mode.PLAYER)
         game.set_seed(0)  # nothing in these maps is random
         game.add_game_args("+movebob 0")
-        self._call(game.init)
+        self._call(_START_FACTOR * self._timeout, game.init)
         self.instance = str(game.get_instance_id())
 
     def _replace(self, textmap: bytes) -> None:
@@ -114,24 +119,38 @@ class Engine:
         frame = shrink(state.screen_buffer, self._times)  # a copy: the engine draws the next one into the same memory
         return Snapshot(frame, (x, y), angle, int(held), Status(int(key) - 1, int(taken), int(opened)), bool(goal))
 
-    def _call(self, call: Any, *arguments: Any) -> None:
-        """Call the engine; if that fails, clean up and raise RuntimeError."""
-        self._healthy = False
+    def _call(self, timeout: float, call: Any, *arguments: Any) -> None:
+        """Call the engine; if that fails or takes too long, clean up and raise RuntimeError."""
+        self._healthy, begun = False, time.monotonic()
         try:
-            call(*arguments)
+            _timed(timeout, self._calls, call, *arguments)
             self._healthy = True
         except Exception as failed:
-            raise RuntimeError(f"the engine failed ({failed}): call reset() to start it again") from failed
+            what = f"failed ({failed}): call reset() to start it again"
+            if time.monotonic() - begun > timeout:
+                what = f"did not answer within {timeout:g} s and was ended: call reset(), or raise engine_timeout"
+            raise RuntimeError(f"the engine {what}") from failed
         finally:
             if not self._healthy:  # Ctrl-C, too
                 self.close()
 
 
-def _end(game: Any, folder: Path, owner: int) -> None:
+def _timed(seconds: float, calls: memoryview, call: Any, *arguments: Any) -> None:
+    """Call the engine, which the watchdog ends if that takes longer."""
+    before = calls[watchdog.COUNT]
+    calls[watchdog.LIMIT] = int(1000 * seconds)
+    try:
+        calls[watchdog.COUNT] = before + 1
+        call(*arguments)
+    finally:
+        calls[watchdog.COUNT] = before + 2
+
+
+def _end(game: Any, folder: Path, calls: memoryview, seconds: float, owner: int) -> None:
     """End the engine and remove its folder, unless this is a fork of the process that plays."""
     if os.getpid() == owner:
         try:
-            game.close()
+            _timed(seconds, calls, game.close)
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # last: the engine writes into it as it ends
 

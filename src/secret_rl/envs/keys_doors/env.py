@@ -38,6 +38,8 @@ class WorldOptions:
     """Time limit in agent steps (60 seconds of 60 frames, 4 frames a step, in the original)."""
     layout_seed: int | None = None
     """Fixes the map, start included; None: a new random map each episode."""
+    engine_timeout: float = 60.0
+    """Seconds after which a call of the engine that does not return is ended (Linux only)."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.size, tuple | list) or len(self.size) != 2:
@@ -85,7 +87,7 @@ class KeysDoorsEnv(gym.Env[Any, Any]):
         self.options, self.render_mode = WorldOptions(**world), render_mode
         self.puzzle_options = preset_options(preset, **options)
         generate(self.puzzle_options, 0)  # raises where no puzzle can have these options
-        self._engine = Engine(self.options.size, most_text(self.puzzle_options))
+        self._engine = Engine(self.options.size, most_text(self.puzzle_options), self.options.engine_timeout)
         self._puzzle: Puzzle | None = None
         self._now: Snapshot | None = None
         self._layout_seed, self._steps, self._over = -1, 0, True
