@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 import secret_rl as srl
 from paper.credit_runs import fitted
 from paper.deep_runs import TEST_EVERY, Deep, Potentials, target_data
-from paper.exploring_dqn import ExploringDQN
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.processes import WorkerPool
 from secret_rl.progress import progress_bar
@@ -67,7 +66,7 @@ def _one(panel: Deep, condition_number: int, maze: int, seed: int) -> NDArray[np
         shaping.append(srl.sb3.bonus_with(potential, scale=how["bonus"]))
     if "count" in how:
         shaping.append(srl.sb3.bonus_with(VisitCounts(), scale=how["count"]))
-    agent = ExploringDQN if how.get("explore") else getattr(stable_baselines3, panel.agent)
+    agent = srl.sb3.ExploringDQN if how.get("explore") else getattr(stable_baselines3, panel.agent)
     trained = srl.sb3.train(
         agent, TRIGGERS_ID, panel.steps, env_options=panel.env(panel.layout(maze)), shaping=shaping or None, seed=seed,
         evaluate_every=TEST_EVERY, evaluation_episodes=4, device="cpu", progress=False, **options,

@@ -29,7 +29,7 @@ from secret_rl.shaping import EventCredit, OnlineCredit, ReplayShaping, TablePot
 from secret_rl.testing.shaping import EveryEnding, Everything, OneEnvironment
 
 POTENTIAL = TablePotential({state: state / 400 for state in range(400)})
-BONUS = bonus_with(EventCredit("trigger_activated", amount=0.5), fade_steps=180)
+BONUS = bonus_with(EventCredit("trigger_activated", amount=0.5), fade_steps=180, fade_at_return=0.5)
 BONUSES = bonus_with(Everything(), fade_steps=180), bonus_with(VisitCounts(), scale=0.1)
 REPLAYED = {"learning_starts": 20, "buffer_size": 120, "train_freq": 1, "batch_size": 8, **SMALL}
 ROLLED_OUT = {"n_steps": 8, "batch_size": 16, "n_epochs": 2, **SMALL}

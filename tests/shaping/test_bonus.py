@@ -105,7 +105,9 @@ def button(**fade):
     return CreditBonus(gym.wrappers.TimeLimit(Button(), 20), Presses(), **fade)
 
 
-@pytest.mark.parametrize(("fade", "goes"), [({}, False), ({"fade_steps": 1_000}, True)], ids=str)
+@pytest.mark.parametrize(
+    ("fade", "goes"), [({}, False), ({"fade_steps": 1_000}, True), ({"fade_at_return": 0.5}, True)], ids=str
+)
 def test_a_bonus_that_stays_is_exploited_and_one_that_fades_is_not(fade, goes):
     env = button(**fade)
     agent = srl.QLearning(seed=0, discount=0.9, epsilon=0.2, learning_rate=0.3).learn(env, episodes=1_500)
@@ -120,6 +122,25 @@ def test_it_falls_in_a_straight_line_over_the_steps_of_all_environments():
     several.reset(seed=0)
     assert [several.step(np.zeros(4, int))[1].tolist() for _ in range(3)] == [[0.5] * 4, [0.25] * 4, [0.0] * 4]
     assert single.left == several.left == 0
+
+
+def test_it_is_paid_in_the_share_of_episodes_that_failed():
+    env = button(fade_at_return=1.0)
+
+    def play(action, episodes):
+        for _ in range(episodes):
+            env.reset()
+            ended = False
+            while not ended:
+                _, _, terminated, truncated, _ = env.step(action)
+                ended = terminated or truncated
+
+    play(1, 30)
+    assert env.left == pytest.approx(0.7), "of the last hundred, those that are not there yet failed"
+    play(1, 100)
+    assert env.left == 0
+    play(0, 25)
+    assert env.left == pytest.approx(0.25), "an agent that forgets is paid again"
 
 
 def visited(env, seed, steps, counts):
@@ -170,6 +191,7 @@ def test_bonuses_and_potentials_stack():
         ({"scale": -1}, "scale must be a number of at least 0, got -1"),
         ({"scale": "fit"}, "scale must be a number of at least 0, got 'fit'"),
         ({"fade_steps": 0}, "fade_steps must be an integer of at least 1, got 0"),
+        ({"fade_at_return": float("inf")}, "fade_at_return must be a finite number, got inf"),
     ],
 )
 def test_wrong_options_are_refused(options, message):

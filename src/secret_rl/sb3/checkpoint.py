@@ -126,6 +126,8 @@ def load_weights(model: BaseAlgorithm, weights: BaseAlgorithm | str | Path) -> N
         followed = getattr(model.policy, name.removesuffix("_target"), None)
         if name.endswith("_target") and isinstance(followed, nn.Module):
             target.load_state_dict(followed.state_dict())
+    if hasattr(model, "acting_policy"):  # of ExploringDQN
+        model.acting_policy.load_state_dict(model.policy.state_dict())
 
 
 def described(value: Any) -> Any:

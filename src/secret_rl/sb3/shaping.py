@@ -120,6 +120,20 @@ def shape_with(potential: PotentialLike, *, scale: float | str = 1.0, truncation
     return _Shaping(PotentialShapingVecEnv, {"potential": potential, "scale": scale, "truncation": truncation})
 
 
-def bonus_with(potential: PotentialLike, *, scale: float = 1.0, fade_steps: int | None = None) -> _Shaping:
-    """A bonus for ``secret_rl.sb3.train``, as ``CreditBonus`` pays it: ``train(..., shaping=bonus_with(credit))``."""
-    return _Shaping(CreditBonusVecEnv, {"potential": potential, "scale": scale, "fade_steps": fade_steps})
+def bonus_with(
+    potential: PotentialLike,
+    *,
+    scale: float = 1.0,
+    fade_steps: int | None = None,
+    fade_at_return: float | None = None,
+) -> _Shaping:
+    """A bonus for ``secret_rl.sb3.train``, as ``CreditBonus`` pays it: ``train(..., shaping=bonus_with(credit))``.
+
+    Args:
+        potential: As for ``CreditBonus``, like all others.
+        scale: Of the bonus.
+        fade_steps: Steps of all environments over which it falls to 0.
+        fade_at_return: An unshaped return that counts as success.
+    """
+    options = {"scale": scale, "fade_steps": fade_steps, "fade_at_return": fade_at_return}
+    return _Shaping(CreditBonusVecEnv, {"potential": potential, **options})

@@ -4,7 +4,9 @@ A potential adds discount * Phi' - Phi. A bonus pays what a step earns at once a
 policy-invariant while it lasts, but deep agents gain more from it.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from os import PathLike, fspath
 from typing import Any
 
@@ -16,6 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from secret_rl.checks import check_integer
 from secret_rl.shaping.core import (
     Batch,
+    Infos,
     Mask,
     PotentialLike,
     PotentialShaper,
@@ -26,6 +29,7 @@ from secret_rl.shaping.core import (
     one_row,
 )
 
+_EPISODES = 100  # that a success rate is of
 _NO, _YES = np.zeros(1, np.bool_), np.ones(1, np.bool_)
 
 
@@ -39,16 +43,28 @@ class BonusShaper(Shaper):
         *spaces: gym.Space[Any],
         scale: float = 1.0,
         fade_steps: int | None = None,
+        fade_at_return: float | None = None,
     ) -> None:
         super().__init__(potential, n, *spaces)
         self._scale = check_number("scale", scale, lambda number: number >= 0, "a number of at least 0")
         self._fade_steps = None if fade_steps is None else check_integer("fade_steps", fade_steps, 1)
+        if fade_at_return is not None:
+            check_number("fade_at_return", fade_at_return, isfinite, "a finite number")
+        self._fade_at_return = fade_at_return
         self._taken = 0  # steps of all environments
+        self._successes: deque[int] = deque(maxlen=_EPISODES)  # of the newest episodes, 1 or 0
+        self._returns = np.zeros(n)  # unshaped, of the episodes under way
 
     @property
     def left(self) -> float:
         """The share of the bonus that is left, from 1 to 0."""
-        return 1.0 if self._fade_steps is None else max(0.0, 1 - self._taken / self._fade_steps)
+        left = 1.0 if self._fade_steps is None else max(0.0, 1 - self._taken / self._fade_steps)
+        return left * (1 - sum(self._successes) / _EPISODES)
+
+    def start(self, starts: Mask, observations: Any, infos: Infos) -> None:
+        """Episodes start in some environments."""
+        self._returns[starts] = 0.0
+        super().start(starts, observations, infos)
 
     def rewards(self, phi: Values, next_phi: Values, terminated: Mask, truncated: Mask) -> Values:  # noqa: ARG002
         """(n,) the bonus of n steps."""
@@ -57,16 +73,24 @@ class BonusShaper(Shaper):
     def step(self, batch: Batch, terminated: Mask, truncated: Mask, last: Batch | None = None) -> Values:
         """(n,) the bonus of a step; 0 where an episode only started."""
         bonus = super().step(batch, terminated, truncated, last)
-        self._taken += int(np.count_nonzero(batch.steps if last is None else batch.steps | last.steps))
+        stepped = batch.steps if last is None else batch.steps | last.steps
+        self._taken += int(np.count_nonzero(stepped))
+        if self._fade_at_return is not None:
+            self._returns += np.where(stepped, batch.rewards, 0.0)
+            ended = stepped & (terminated | truncated)
+            self._successes.extend((self._returns[ended] >= self._fade_at_return).astype(int).tolist())
+            self._returns[ended] = 0.0
         return bonus
 
     def state(self) -> dict[str, Any]:
         """How far it has faded, and what its potential remembers of more than an episode: JSON values and arrays."""
-        return {"taken": self._taken, **(self._carry.state() if hasattr(self._carry, "state") else {})}
+        remembered = self._carry.state() if hasattr(self._carry, "state") else {}
+        return {"taken": self._taken, "successes": list(self._successes), **remembered}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a ``state``."""
-        self._taken = state["taken"]
+        self._taken, self._successes = state["taken"], deque(state["successes"], _EPISODES)
+        self._returns[:] = 0.0
         if hasattr(self._carry, "restore"):
             self._carry.restore(state)
 
@@ -174,12 +198,20 @@ class CreditBonus(ShapedEnv):
         potential: As for ``PotentialShaping``.
         scale: Of the bonus.
         fade_steps: Steps over which the bonus falls to 0, in a straight line; None: it stays.
+        fade_at_return: An unshaped return that counts as success: of the bonus, the share of the last 100 episodes is
+            left that did not succeed.
     """
 
     def __init__(
-        self, env: gym.Env[Any, Any], potential: PotentialLike, *, scale: float = 1.0, fade_steps: int | None = None
+        self,
+        env: gym.Env[Any, Any],
+        potential: PotentialLike,
+        *,
+        scale: float = 1.0,
+        fade_steps: int | None = None,
+        fade_at_return: float | None = None,
     ) -> None:
-        options: dict[str, Any] = {"scale": scale, "fade_steps": fade_steps}
+        options: dict[str, Any] = {"scale": scale, "fade_steps": fade_steps, "fade_at_return": fade_at_return}
         shaper = BonusShaper(potential, 1, env.observation_space, env.action_space, **options)
         super().__init__(env, shaper, potential, **options)
 

@@ -22,8 +22,8 @@ class ExploringDQN(DQN):
 
         train(ExploringDQN, "secret_rl/Triggers-v0", steps, shaping=bonus_with(credit, scale=3), **dqn(steps))
 
-    Arguments are those of ``DQN``; ``n_steps`` must be 1, and a ``replay_buffer_class`` a ``ShapedReplayBuffer``, which
-    is the default.
+    The bonus decides what is tried, and so what the judged network can know: keep some epsilon. Arguments are those of
+    ``DQN``; ``n_steps`` must be 1, and a ``replay_buffer_class`` a ``ShapedReplayBuffer``, which is the default.
     """
 
     acting_policy: DQNPolicy

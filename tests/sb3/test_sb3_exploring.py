@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import stable_baselines3 as sb3
 import torch
-from paper.exploring_dqn import ExploringDQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from tests.sb3.deep_tasks import MAZE, SMALL, TRIGGERS, AtSteps, Hallway, agent_in
 
-from secret_rl.sb3 import ShapedReplayBuffer, bonus_with, train
+from secret_rl.sb3 import ExploringDQN, ShapedReplayBuffer, bonus_with, load_weights, save_weights, train
 from secret_rl.shaping import EventCredit, VisitCounts
 
 OPTIONS = {
@@ -70,6 +69,14 @@ def test_one_network_acts_and_the_other_answers(tmp_path):
     model.save(tmp_path / "model.zip")
     again = ExploringDQN.load(tmp_path / "model.zip")
     assert same(again.policy, model.policy) and same(again.acting_policy, model.acting_policy)
+
+
+def test_both_start_from_given_weights(tmp_path):
+    source, model = (agent_in(ExploringDQN, Hallway(), seed=seed) for seed in range(2))
+    with torch.no_grad():
+        source.acting_policy.q_net.q_net[-1].bias += 1
+    load_weights(model, save_weights(source, tmp_path / "weights"))
+    assert same(model.policy, source.policy) and same(model.acting_policy, source.policy)
 
 
 def test_bad_input_is_named():
