@@ -1,6 +1,7 @@
 """Commands that learn credit, read it out, judge it and show it."""
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -50,6 +51,8 @@ class Fit(Command):
         checkpoint = self.out.with_name(f"{self.out.name}.partial")
 
         def fitted() -> CreditMethod:
+            if hasattr(new, "estimate") and not (self.quiet or self.json):
+                print(f"estimate      {new.estimate(data)}", file=sys.stderr)
             new.fit(data, checkpoint=checkpoint).save(self.out)
             return new  # type: ignore[no-any-return]
 

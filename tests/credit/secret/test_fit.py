@@ -179,6 +179,14 @@ def test_training_cools_down_when_learning_has_come_to_rest(cues, monkeypatch, l
     assert report.steps == kept
 
 
+def test_an_estimate_grows_with_what_a_fit_takes(cues):
+    options = {"units": 16, "batch_size": 16, "device": "cpu"}
+    few, many = (Secret(steps=steps, **options).estimate(cues(300)) for steps in (40, 4_000))
+    assert (few.updates, many.updates, few.batch_size) == (40, 4_000, 16)
+    assert 0 < few.seconds < many.seconds and few.memory == many.memory > 0
+    assert str(few).startswith("40 updates of 16 trajectories, about ")
+
+
 @pytest.mark.usefixtures("quick", "silent")
 def test_any_kind_of_observation_is_fitted_attributed_and_kept_in_files(tmp_path):
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -48,6 +48,23 @@ _FLOOR = 0.05  # share of all weight that is spread evenly, so that the present 
 _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is nothing to learn
 _PROBE_UPDATES = 400  # of a start by name, and of a pooled past
 _OTHER_WEIGHTS, _MEMORYLESS_WEIGHTS = 15_485_863, 104_729  # added to the seed of initial weights
+_TIMED_UPDATES, _WITH_VALIDATION = 3, 1.5  # which takes time, too, as does the predictor without memory
+_BYTES_PER_PAIR = 24  # of a step and an earlier one: scores, weights and their gradients
+
+
+class Estimate(NamedTuple):
+    """What a fit will take: less where it learns fast, and up to three times as long where it learns slowly."""
+
+    updates: int
+    batch_size: int
+    """Trajectories per update: fewer than given where long ones would not fit in memory."""
+    seconds: float
+    memory: int
+    """Bytes of one update, beside the data."""
+
+    def __str__(self) -> str:
+        size = f"{self.updates:,} updates of {self.batch_size} trajectories"
+        return f"{size}, about {self.seconds:,.0f} s and {self.memory / 2**30:.1f} GiB"
 
 
 @dataclass
@@ -100,6 +117,20 @@ class Fitting:
             self.checkpoint.save({"report": report.to_json()}, best=on_cpu(model.state_dict()))
         warn_of(report, len(self.data))
         return model, self.memoryless, report
+
+    def estimate(self) -> Estimate:
+        """What it will take, from a few updates on the longest trajectories."""
+        tokens = Tokens.of(self.data, self.reward_classes).to_device(self.device)
+        longest = np.argsort(-tokens.lengths, kind="stable")[: self.options.batch_size]
+        self.train_episodes, self.draw = longest, np.ones(len(longest))
+        trainer = self._trainer(self._new_model(), self.options, tokens)
+        trainer.train(1)
+        started = time.perf_counter()
+        trainer.train(_TIMED_UPDATES)
+        each = (time.perf_counter() - started) / _TIMED_UPDATES
+        steps = int(tokens.lengths.max())
+        memory = trainer.batch_size * steps * (steps * _BYTES_PER_PAIR + 4 * 12 * self.model_options.units)
+        return Estimate(self.planned, trainer.batch_size, _WITH_VALIDATION * each * self.planned, memory)
 
     def _prepare(self) -> None:
         """Split the data, fit the predictor without memory, and weigh the steps."""

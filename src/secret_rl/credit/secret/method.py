@@ -23,7 +23,7 @@ from secret_rl.credit.base import (
 from secret_rl.credit.report import Confusion, FitReport
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.checkpoint import Checkpoint
-from secret_rl.credit.secret.fit import Fitting
+from secret_rl.credit.secret.fit import Estimate, Fitting
 from secret_rl.credit.secret.memoryless import Memoryless
 from secret_rl.credit.secret.model import RewardPredictor
 from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
@@ -142,9 +142,12 @@ class Secret:
             own = None if weights is None else crc32_of(weights)
             kept = Checkpoint(Path(checkpoint), {**about_data, **self._about(), "weights": own})
         with closing(kept), progress_bar(progress, "updates") as tick:
-            seen, done = specs_of(data.observation_space, data.action_space)
-            specs = with_levels(seen, example_rows(data, data.observations)), done
-            return self._fit(data, specs, kept, tick, weights=weights)
+            return self._fit(data, _encoded_specs(data), kept, tick, weights=weights)
+
+    def estimate(self, data: "Trajectories") -> Estimate:
+        """What ``fit`` will take, from a few updates."""
+        options = self.model_options, self.training_options, self.seed, self.device
+        return Fitting(data, _encoded_specs(data), *options).estimate()
 
     def _fit(self, data: "Trajectories", specs: Specs, checkpoint: Checkpoint, tick: Tick, **start: Any) -> Self:
         """Run a fit and keep its result."""
@@ -298,6 +301,12 @@ class Secret:
         if not len(data):
             raise ValueError("no trajectories were given")
         return model
+
+
+def _encoded_specs(data: "Trajectories") -> Specs:
+    """The spaces, with what the data say of their pictures."""
+    seen, done = specs_of(data.observation_space, data.action_space)
+    return with_levels(seen, example_rows(data, data.observations)), done
 
 
 def _fitted(part: T | None) -> T:
