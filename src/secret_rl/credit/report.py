@@ -108,6 +108,7 @@ class Gain:
         return self.share >= _LEAST_GAIN and self.share > _SURE * self.error
 
 
+_GAINS = ("gain", "pooled_gain", "explained")
 _DROP = "if observations hold a clock, a position or noise that rewards do not depend on, drop it (views.DropView)"
 
 
@@ -125,6 +126,10 @@ class FitReport:
     """Of the model."""
     pooled_gain: Gain | None = None
     """Of a predictor that pools the past; None where the model's gain left no doubt."""
+    explained: Gain | None = None
+    """Of methods that predict something else than what the present leaves open: how much less they err than a guess."""
+    explains: str = ""
+    """What that is: returns, rewards, actions."""
     decided: tuple[float, ...] = ()
     """Of each class, the mean probability that the present gives it where it occurs, held out."""
     evidence: tuple[float, ...] = ()
@@ -167,7 +172,7 @@ class FitReport:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
-        gains = {name: part and vars(part) for name, part in (("gain", self.gain), ("pooled_gain", self.pooled_gain))}
+        gains = {name: (gain := getattr(self, name)) and vars(gain) for name in _GAINS}
         validation = None if self.validation is None else self.validation.to_json()
         content = {**vars(self), **gains, "classes": self.classes.to_json(), "validation": validation}
         return dict(plain(content | {"seconds": round(self.seconds, 2)}))
@@ -176,7 +181,7 @@ class FitReport:
     def from_json(cls, data: dict[str, Any]) -> "FitReport":
         """The inverse of ``to_json``."""
         tuples = {name: tuple(data[name]) for name in ("class_counts", "decided", "evidence", "curve")}
-        gains = {name: data[name] and Gain(**data[name]) for name in ("gain", "pooled_gain")}
+        gains = {name: data[name] and Gain(**data[name]) for name in _GAINS}
         validation = None if data["validation"] is None else Confusion.from_json(data["validation"])
         classes = RewardClasses.from_json(data["classes"])
         return cls(**{**data, **tuples, **gains, "classes": classes, "validation": validation})
@@ -189,6 +194,8 @@ class FitReport:
         if self.gain is not None:
             rows["present"] = f"leaves {self.uncertain:,.0f} of them open"
             rows["past"] = f"removes {self.gain.share:.1%} of what is open (held-out trajectories)"
+        if self.explained is not None:
+            rows["explains"] = f"{self.explained.share:.1%} of what varies in {self.explains} (held-out trajectories)"
         if self.verdict == "credit" and self.inferred:
             names = " and ".join(self.inferred)
             rows["evidence"] = f"none for {names}: predicted where nothing else is found; its attention is no credit"
@@ -246,6 +253,12 @@ def warn_of(report: FitReport, trajectories: int) -> None:
             f"past not needed: {same if len(report.classes) == 1 else why}, so there is no credit to assign. If it "
             "should be needed, hide what gives rewards away (secret_rl.views crops, masks or drops parts of "
             "observations), and use data that holds failures as well as successes",
+        )
+    elif report.explained is not None and report.verdict == "not learned":
+        _warn(
+            NotLearnedWarning,
+            f"not learned: the model explains {report.explained.share:.0%} of what varies in {report.explains} of held-out "
+            "trajectories, so what it credits is chance. Give more trajectories, or try another method",
         )
     elif report.verdict == "not learned":
         pooled = report.pooled_gain

@@ -1,0 +1,14 @@
+"""Credit methods of others, one module each, for comparison; PyTorch is imported with the first one used."""
+
+from secret_rl.credit.base import register_method
+
+for _name, _module in {
+    "rudder": "rudder",
+    "rudder-transformer": "rudder",
+    "return-decomposition": "return_decomposition",
+    "diaster": "diaster",
+    "synthetic-returns": "synthetic_returns",
+    "hindsight": "hindsight",
+    "value-transport": "value_transport",
+}.items():
+    register_method(_name, module=f"{__name__}.{_module}")
