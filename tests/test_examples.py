@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import secret_rl as srl
+from secret_rl import credit
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
 from secret_rl.shaping import NotCreditWarning
 
@@ -122,6 +123,14 @@ def test_own_loop_learns_and_tells_unshaped_returns():
     mean_return = loop["learn"](srl.PotentialShaping(counted, potential, loop["DISCOUNT"]), episodes=30)
     assert sum(paid) != 0
     assert mean_return == pytest.approx(sum(paid) / 30)
+
+
+def test_own_method_finds_the_switch(monkeypatch, capsys):
+    monkeypatch.setattr("secret_rl.credit.base._registered", dict(credit.base._registered))
+    printed, names = run("own_method", monkeypatch, capsys, "--quick")
+    own, uniform = (float(line.split("average precision ")[1].split(",")[0]) for line in printed.splitlines())
+    assert own > 0.6 > 0.1 > uniform
+    assert credit.base.method_class("contrast") is names["Contrast"]
 
 
 def test_examples_are_short_and_listed_and_links_lead_somewhere():

@@ -11,10 +11,12 @@ from tests.credit.conftest import cue_trajectories, cut, little_work, single_thr
 from secret_rl.credit import ModelOptions, NotFittedError, Secret, TrainingOptions, adapt
 from secret_rl.credit.attributions import REWARD_KINDS
 from secret_rl.credit.base import inspector, load_method, method_class, methods, register_method, write_model
+from secret_rl.credit.rivals import RIVALS
 from secret_rl.files import FileFormatError
 from secret_rl.shaping import OnlineCredit
 
 OPTIONS = {"secret": {"units": 8, "steps": 4, "evaluate_every": 2, "batch_size": 16}}
+OPTIONS |= {name: {"units": 8, "steps": 4, "batch_size": 16} for name in RIVALS}
 VERDICTS = {"credit", "not learned", "past not needed"}
 pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.usefixtures("quick")]
 
@@ -148,7 +150,9 @@ def test_the_references_bound_credit(cues):
 def test_a_name_is_registered_once_and_an_unknown_one_is_refused(tmp_path):
     with pytest.raises(ValueError, match="'uniform' is registered already"):
         register_method("uniform")(type("Other", (), {}))
-    with pytest.raises(ValueError, match=r"unknown credit method 'mine': expected one of .*oracle, secret, uniform"):
+    with pytest.raises(
+        ValueError, match=r"unknown credit method 'mine': expected one of .*oracle, .*secret, .*uniform"
+    ):
         method_class("mine")
     path = write_model(tmp_path / "model", "mine", {}, {})
     with pytest.raises(FileFormatError, match="unknown credit method 'mine': expected one of"):

@@ -1,5 +1,6 @@
 """Credit that is known to be right, or known to know nothing: bounds for what other methods reach."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -27,7 +28,10 @@ def uniform_attributions(data: "Trajectories", rewards: str = "positive") -> Att
 
 @register_method("uniform")
 class Uniform(ArrayMethod):
-    """Every step up to a reward earns the same share of it. ``attribute`` needs no fit."""
+    """Every step up to a reward earns the same share of it, as in IRCR (Gangwani et al., 2020).
+
+    ``attribute`` needs no fit.
+    """
 
     def __init__(self, *, seed: int = 0, device: str = "auto") -> None:  # noqa: ARG002  nothing is random
         super().__init__()
@@ -46,6 +50,32 @@ class Uniform(ArrayMethod):
     def step_credit(self, observations: Any, actions: Any, next_observations: Any = None) -> NDArray[np.float64]:  # noqa: ARG002
         """(steps,) one over the mean number of steps up to a reward."""
         return np.full(len(arrays_of(actions)[0]), float(self._array("share")))
+
+
+@register_method("recency")
+class Recency(Uniform):
+    """The later a step before a reward, the more it earns: each ``decay`` times as much as the next.
+
+    Args:
+        decay: From 0 to 1.
+        seed: Without effect.
+        device: Without effect.
+    """
+
+    def __init__(self, decay: float = 0.9, *, seed: int = 0, device: str = "auto") -> None:
+        if not 0 < decay <= 1:
+            raise ValueError(f"decay must lie in (0, 1], got {decay}")
+        super().__init__(seed=seed, device=device)
+        self.options["decay"] = float(decay)
+
+    def attribute(self, data: "Trajectories", *, rewards: str = "all", progress: bool | None = None) -> Attributions:
+        """Shares of each reward that fall with the distance to it."""
+        even = super().attribute(data, rewards=rewards, progress=progress)
+        row, _ = even.places()
+        distance = even.offsets[row + 1] - 1 - np.arange(len(row))
+        weights = self.options["decay"] ** distance.astype(np.float64)
+        total = np.bincount(row, weights=weights, minlength=len(even))
+        return replace(even, weights=(weights / total[row]).astype(np.float32))
 
 
 @register_method("oracle")

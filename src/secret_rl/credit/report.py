@@ -257,8 +257,8 @@ def warn_of(report: FitReport, trajectories: int) -> None:
     elif report.explained is not None and report.verdict == "not learned":
         _warn(
             NotLearnedWarning,
-            f"not learned: the model explains {report.explained.share:.0%} of what varies in {report.explains} of held-out "
-            "trajectories, so what it credits is chance. Give more trajectories, or try another method",
+            f"not learned: the model explains {report.explained.share:.0%} of what varies in {report.explains} of "
+            "held-out trajectories, so what it credits is chance. Give more trajectories, or try another method",
         )
     elif report.verdict == "not learned":
         pooled = report.pooled_gain

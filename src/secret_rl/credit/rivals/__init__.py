@@ -1,8 +1,8 @@
-"""Credit methods of others, one module each, for comparison; PyTorch is imported with the first one used."""
+"""Credit methods of others, one module each, for comparison. PyTorch is imported with the first one used."""
 
 from secret_rl.credit.base import register_method
 
-for _name, _module in {
+RIVALS = {
     "rudder": "rudder",
     "rudder-transformer": "rudder",
     "return-decomposition": "return_decomposition",
@@ -10,5 +10,7 @@ for _name, _module in {
     "synthetic-returns": "synthetic_returns",
     "hindsight": "hindsight",
     "value-transport": "value_transport",
-}.items():
+}
+"""Module of each method."""
+for _name, _module in RIVALS.items():
     register_method(_name, module=f"{__name__}.{_module}")

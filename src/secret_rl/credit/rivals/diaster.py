@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from secret_rl.credit.base import Specs, register_method
+from secret_rl.credit.rivals.episodes import Episodes, StepEncoder
 from secret_rl.credit.rivals.return_decomposition import StepRewards
-from secret_rl.credit.rivals.sequence import Episodes, SequenceMethod, StepEncoder
+from secret_rl.credit.rivals.sequence import SequenceMethod
 
 
 class _Parts(nn.Module):
@@ -47,7 +48,7 @@ class Diaster(SequenceMethod):
         second = torch.where(cut < batch.lengths, _at(rest, batch.lengths - cut - 1), 0.0)
         parts = (first + second - batch.returns).square()
         differences = torch.diff(firsts, dim=1, prepend=torch.zeros_like(firsts[:, :1])).detach()
-        steps = (network.steps(batch) - differences).square() * batch.mask
+        steps: Tensor = (network.steps(batch) - differences).square() * batch.mask
         return parts + steps.sum(1) / batch.mask.sum(1)
 
     def error(self, network: Any, batch: Episodes) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """Hindsight credit (Harutyunyan et al., 2019): how much likelier an action is once the outcome is known.
 
-Deviations: the outcome is the sign of the next reward, not a return; the policy is fitted to the data, too; discrete
-actions only.
+Deviations: the outcome is the sign of the next reward, or that none follows, not a return; the policy is fitted to the
+data, too; discrete actions only.
 """
 
 from typing import Any
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from secret_rl.credit.base import Specs, register_method
-from secret_rl.credit.rivals.sequence import Episodes, SequenceMethod, StepEncoder
+from secret_rl.credit.rivals.episodes import Episodes, StepEncoder
+from secret_rl.credit.rivals.sequence import SequenceMethod
 
 
 class _Policies(nn.Module):
@@ -21,15 +22,15 @@ class _Policies(nn.Module):
         self.encoder = StepEncoder(specs, units, with_action=False)
         self.actions, self.start = int(specs[1]["n"]), int(specs[1]["start"])
         self.policy = nn.Linear(units, self.actions)
-        self.hindsight = nn.Sequential(nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 2 * self.actions))
+        self.hindsight = nn.Sequential(nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 3 * self.actions))
 
     def forward(self, batch: Episodes) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of the actions taken: (batch, time), and (batch, time, outcome) if it was bad or good"""
+        """Log-probabilities of the actions taken: (batch, time), and (batch, time, outcome) if it was -1, 0 or +1"""
         x = self.encoder.episodes(batch)
         taken = nn.functional.embedding(batch.index, batch.actions[:, None].float()).long() - self.start
         policy = self.policy(x).log_softmax(-1).gather(-1, taken)[..., 0]
-        given = self.hindsight(x).unflatten(-1, (2, self.actions)).log_softmax(-1)
-        return policy, given.gather(-1, taken[..., None, :].expand(*taken.shape[:2], 2, 1))[..., 0]
+        given = self.hindsight(x).unflatten(-1, (3, self.actions)).log_softmax(-1)
+        return policy, given.gather(-1, taken[..., None, :].expand(*taken.shape[:2], 3, 1))[..., 0]
 
 
 @register_method("hindsight")
@@ -41,7 +42,9 @@ class Hindsight(SequenceMethod):
     def build(self, specs: Specs) -> nn.Module:
         """The policy, without and with the outcome."""
         if specs[1]["type"] != "Discrete":
-            raise ValueError(f"hindsight credit needs discrete actions, these are {specs[1]['type']}: use another method")
+            raise ValueError(
+                f"hindsight credit needs discrete actions, these are {specs[1]['type']}: use another method"
+            )
         return _Policies(specs, self.options["units"])
 
     def loss(self, network: Any, batch: Episodes, generator: torch.Generator) -> Tensor:  # noqa: ARG002
@@ -51,16 +54,14 @@ class Hindsight(SequenceMethod):
     def error(self, network: Any, batch: Episodes) -> tuple[Tensor, Tensor]:
         """(batch,) with the outcome, and without it."""
         policy, given = network(batch)
-        outcome = _next_sign(batch.rewards)
-        known = (outcome != 0) * batch.mask
-        chosen = torch.where(outcome > 0, given[..., 1], given[..., 0])
-        return -(chosen * known).sum(1), -(policy * known).sum(1)
+        chosen = given.gather(-1, _next_sign(batch.rewards).long()[..., None] + 1)[..., 0]
+        return -(chosen * batch.mask).sum(1), -(policy * batch.mask).sum(1)
 
     def credit(self, network: Any, batch: Episodes, times: Tensor, signs: Tensor) -> Tensor:  # noqa: ARG002
         """(batch, rewards, time) 1 - policy / hindsight"""
         policy, given = network(batch)
         ratios = 1 - (policy[..., None] - given).exp()  # (batch, time, outcome)
-        return torch.where(signs[..., None] > 0, ratios[:, None, :, 1], ratios[:, None, :, 0])
+        return torch.where(signs[..., None] > 0, ratios[:, None, :, 2], ratios[:, None, :, 0])
 
 
 def _next_sign(rewards: Tensor) -> Tensor:

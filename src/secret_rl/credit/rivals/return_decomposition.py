@@ -1,4 +1,4 @@
-"""Randomized return decomposition (Ren et al., 2022): a reward for each step, so that random parts add up to the return.
+"""Randomized return decomposition (Ren et al., 2022): step rewards of which random parts add up to the return.
 
 Deviations: half of an episode, at most 64 steps, stands for the whole (the paper: 64 of 1,000); no correction of the
 variance.
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from secret_rl.credit.base import Specs, register_method
-from secret_rl.credit.rivals.sequence import Episodes, SequenceMethod, StepEncoder
+from secret_rl.credit.rivals.episodes import Episodes, StepEncoder
+from secret_rl.credit.rivals.sequence import SequenceMethod
 
 _MOST = 64
 
@@ -41,7 +42,7 @@ class ReturnDecomposition(SequenceMethod):
         count = (batch.lengths // 2).clamp(1, _MOST)
         order = torch.rand(batch.mask.shape, generator=generator, device=generator.device) + 2 * (1 - batch.mask)
         chosen = order.argsort(1).argsort(1) < count[:, None]
-        estimate = (network(batch) * chosen).sum(1) * batch.lengths / count
+        estimate: Tensor = (network(batch) * chosen).sum(1) * batch.lengths / count
         return (estimate - batch.returns).square()
 
     def error(self, network: Any, batch: Episodes) -> tuple[Tensor, Tensor]:

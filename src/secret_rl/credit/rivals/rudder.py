@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from secret_rl.credit.base import Specs, register_method
-from secret_rl.credit.rivals.sequence import Episodes, SequenceMethod, StepEncoder
+from secret_rl.credit.rivals.episodes import Episodes, StepEncoder
+from secret_rl.credit.rivals.sequence import SequenceMethod
 
 _CONTINUOUS = 0.5  # weight of predicting the return at every step
 _HEADS, _POSITION_SCALE = 4, 0.1
@@ -60,7 +61,7 @@ class Rudder(SequenceMethod):
 
     def loss(self, network: Any, batch: Episodes, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         """(batch,) of the last prediction, and of all of them."""
-        errors = (network(batch) - batch.returns[:, None]).square() * batch.mask
+        errors: Tensor = (network(batch) - batch.returns[:, None]).square() * batch.mask
         last = errors.gather(1, batch.lengths[:, None] - 1)[:, 0]
         return last + _CONTINUOUS * errors.sum(1) / batch.mask.sum(1)
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -15,16 +15,16 @@ from secret_rl.credit.attributions import Attributions, of_kind
 from secret_rl.credit.base import ArrayMethod, NotFittedError, Specs, read_model, specs_of
 from secret_rl.credit.report import FitReport, Gain, check_rewards, warn_of
 from secret_rl.credit.reward_classes import RewardClasses
+from secret_rl.credit.rivals.episodes import Episodes, StepEncoder
 from secret_rl.credit.secret.checkpoint import Checkpoint
 from secret_rl.credit.secret.tokens import example_rows
-from secret_rl.encoders import Flat, Spec, as_tensor, flat_size, observation_encoder, standardise, with_levels
+from secret_rl.encoders import as_tensor, standardise, with_levels
 from secret_rl.progress import progress_bar
 from secret_rl.trajectories.nested import arrays_of, map_arrays
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
-_FILTERS = (32,)
 _EVALUATE_EVERY = 100
 _PATIENCE = 5  # evaluations without progress after which training ends
 _PROGRESS = 0.01  # share by which a loss must fall to count as progress
@@ -32,52 +32,6 @@ _VALIDATED = 500  # held-out episodes that are evaluated while training
 _NUMBERS_AT_A_TIME = 1 << 22  # of attribution: rewards times steps
 _SCORER_UPDATES, _SCORER_BATCH, _SCORED_AT_A_TIME = 400, 1_024, 1 << 15
 _NETWORK, _SCORER = "network.", "scorer."  # prefixes of the arrays in a file
-
-
-class Episodes(NamedTuple):
-    """A batch of episodes, padded to the longest."""
-
-    observations: Any
-    """Nest of (steps, ...): of all steps, end to end."""
-    actions: Any
-    first: Tensor
-    """(steps,) 1.0 for the first step of an episode."""
-    index: Tensor
-    """(batch, time) which of the steps; 0 for padding."""
-    mask: Tensor
-    """(batch, time) 1.0, or 0.0 for padding."""
-    rewards: Tensor
-    """(batch, time) in units of the typical return; 0 for padding."""
-
-    @property
-    def returns(self) -> Tensor:
-        """(batch,)"""
-        return self.rewards.sum(1)
-
-    @property
-    def lengths(self) -> Tensor:
-        """(batch,)"""
-        return self.mask.sum(1).long()
-
-
-class StepEncoder(nn.Module):
-    """An embedding of each (observation, action) pair, the same as SECRET's but for dropout."""
-
-    def __init__(self, specs: Specs, units: int, *, with_action: bool = True) -> None:
-        super().__init__()
-        self.observation_encoder = observation_encoder(specs[0], units, _FILTERS)
-        self.action_encoder = Flat(specs[1]) if with_action else None
-        self.join = nn.Linear(units + (flat_size(specs[1]) if with_action else 0) + 1, units)
-
-    def forward(self, observations: Any, actions: Any, first: Tensor) -> Tensor:
-        """Nests of (steps, ...) -> (steps, units)"""
-        parts = [self.observation_encoder(observations), first[:, None]]
-        parts += [] if self.action_encoder is None else [self.action_encoder(actions)]
-        return torch.relu(self.join(torch.cat(parts, 1)))
-
-    def episodes(self, batch: Episodes) -> Tensor:
-        """(batch, time, units)"""
-        return nn.functional.embedding(batch.index, self(batch.observations, batch.actions, batch.first))
 
 
 class SequenceMethod(ArrayMethod):
@@ -138,7 +92,7 @@ class SequenceMethod(ArrayMethod):
         """(batch,) errors of the predictions that credit rests on, and those of the best constant guess."""
         raise NotImplementedError
 
-    def credit(self, network: Any, batch: Episodes, times: Tensor, signs: Tensor) -> Tensor:
+    def credit(self, network: Any, batch: Episodes, times: Tensor, signs: Tensor) -> Tensor:  # noqa: ARG002
         """(batch, rewards, time) credit of each step, of any size, for rewards at ``times`` (batch, rewards).
 
         ``signs`` (batch, rewards) are those of the rewards. Negative credit counts as none.
@@ -267,7 +221,7 @@ class SequenceMethod(ArrayMethod):
         first = np.zeros(len(steps), np.float32)
         first[np.cumsum(lengths) - lengths] = 1.0
         nests = (map_arrays(lambda a: self._tensor(np.asarray(a)[steps]), n) for n in (data.observations, data.actions))
-        return Episodes(*nests, *map(self._tensor, (first, index, mask.astype(np.float32), rewards)))
+        return Episodes(*nests, *[self._tensor(array) for array in (first, index, mask.astype(np.float32), rewards)])
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return as_tensor(array).to(self.device)
@@ -336,7 +290,9 @@ class SequenceMethod(ArrayMethod):
 
     def _score(self, observations: Any, actions: Any, steps: NDArray[np.int64]) -> Tensor:
         """(steps,) logits of the share that some steps would earn."""
-        seen, done = (map_arrays(lambda a: self._tensor(np.asarray(a)[steps]), nest) for nest in (observations, actions))
+        seen, done = (
+            map_arrays(lambda a: self._tensor(np.asarray(a)[steps]), nest) for nest in (observations, actions)
+        )
         encoder, head = _required(self._scorer)
         return head(encoder(seen, done, torch.zeros(len(steps), device=self.device)))[:, 0]  # type: ignore[no-any-return]
 
@@ -388,7 +344,7 @@ def _shares(credit: NDArray[np.float32]) -> NDArray[np.float32]:
     shares = np.append(np.maximum(credit[:-1], 0), np.float32(0))
     if not shares.sum() > 0:
         shares[:-1] = 1
-    return (shares / shares.sum()).astype(np.float32)
+    return np.asarray(shares / shares.sum(), np.float32)
 
 
 def _rests(errors: list[float]) -> bool:

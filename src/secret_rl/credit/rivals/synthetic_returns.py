@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from secret_rl.credit.base import Specs, register_method
-from secret_rl.credit.rivals.sequence import Episodes, SequenceMethod, StepEncoder
+from secret_rl.credit.rivals.episodes import Episodes, StepEncoder
+from secret_rl.credit.rivals.sequence import SequenceMethod
 
 
 class _Associations(nn.Module):

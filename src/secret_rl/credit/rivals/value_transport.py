@@ -1,4 +1,4 @@
-"""The read-out of temporal value transport (Hung et al., 2019): where a value estimate looks back to, above a threshold.
+"""The read-out of temporal value transport (Hung et al., 2019): where a value estimate looks back to.
 
 Deviations: one attention layer over all earlier steps instead of an agent's memory; the threshold is an even share of
 the attention; values are learned offline.
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from secret_rl.credit.base import Specs, register_method
-from secret_rl.credit.rivals.sequence import Episodes, SequenceMethod, StepEncoder
+from secret_rl.credit.rivals.episodes import Episodes, StepEncoder
+from secret_rl.credit.rivals.sequence import SequenceMethod
 
 _DISCOUNT = 0.96  # of the paper
 
