@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import secret_rl as srl
 from paper import records
 from paper.credit_runs import METHOD, RESULTS, THRESHOLD, interval, machine
-from paper.readouts import READOUTS, read_out
+from secret_rl.credit.rivals import readouts
 from paper.tasks import TASKS, Data, Task
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
@@ -33,6 +33,7 @@ _CHOSEN = (
     "Default settings, data as users would have it. The defaults were chosen on these very tasks, with other episodes "
     "to judge on (DEVIATIONS.md), so this tells nothing for sure of a task that they have not met."
 )
+READOUTS = readouts.READOUTS[:3]
 _NUMBERS = ("precision", "recall", "predicted", *READOUTS)
 
 
@@ -122,7 +123,7 @@ def judged(secret: srl.Secret, task: Task, episodes: int) -> dict[str, float]:
     found: dict[str, float] = {}
     attention = secret.attribute(held_out.trajectories, rewards=task.judged, progress=False)
     for readout in READOUTS:
-        credit = read_out(secret, held_out.trajectories, attention, readout)
+        credit = readouts.read_out(secret, held_out.trajectories, attention, readout)
         quality = srl.credit_quality(
             credit, held_out.truth, THRESHOLD, tolerance=task.tolerance, events=task.events, rewards=task.judged
         )

@@ -15,7 +15,7 @@ import torch
 import secret_rl as srl
 from paper import records
 from paper.credit_runs import DATA, MODELS, RESULTS, machine
-from paper.readouts import READOUTS, read_out
+from secret_rl.credit.rivals.readouts import READOUTS, read_out
 from secret_rl.atomic import replace_text
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer, door_causes
@@ -37,7 +37,7 @@ ADAPTING: dict[str, Any] = {"batch_size": 32, "steps": 8_000}
 _EARLIER = (
     "The method before residual weights, with a weight of zeros, filters and a number of updates chosen for this task."
 )
-_OTHER_READOUTS = READOUTS[1:]
+_OTHER_READOUTS = READOUTS[1:3]
 _PLAYERS = {"wanderer": "the wanderer", "ppo": "PPO"}
 
 

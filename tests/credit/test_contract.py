@@ -37,7 +37,7 @@ def fitted(make):
 @pytest.fixture
 def scoring(fitted, learned):
     """A method that can score steps: SECRET has to have learned something for that."""
-    return learned if fitted.name == "secret" else fitted
+    return learned if isinstance(fitted, Secret) else fitted
 
 
 def test_attributions_are_shares_of_rewards_among_earlier_steps(fitted, cues):

@@ -11,7 +11,7 @@ pytest.importorskip("popgym")
 
 from paper.__main__ import main
 from paper.beyond_triggers import Result
-from paper.readouts import READOUTS
+from paper.beyond_triggers import READOUTS
 from paper.tasks import Data
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL

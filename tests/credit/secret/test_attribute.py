@@ -6,11 +6,11 @@ import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paper.readouts import READOUTS, read_out
 from tests.credit.conftest import episodes_of
 
 from secret_rl.credit import Attributions, RewardClasses
 from secret_rl.credit.attributions import REWARD_KINDS
+from secret_rl.credit.rivals.readouts import READOUTS, integrated_gradients, read_out
 from secret_rl.credit.secret import readout as attribution
 from secret_rl.credit.secret import tokens as tokens_module
 from secret_rl.credit.secret.model import Dropout, Prediction
@@ -120,7 +120,7 @@ def test_other_readouts_are_what_they_say(learned, cues):
     data, model, score = cues(12, seed=3), learned.model, learned.model.score
     tokens = Tokens.of(data, learned.reward_classes)
     plain = learned.attribute(data)
-    by_value, one_out = (read_out(learned, data, plain, name) for name in READOUTS[1:])
+    by_value, one_out = (read_out(learned, data, plain, name) for name in READOUTS[1:3])
     assert len(plain) > 8
 
     def said(encoded, batch, step):
@@ -139,6 +139,21 @@ def test_other_readouts_are_what_they_say(learned, cues):
                 lost[key] = (whole - said(encoded, batch, step)).clamp(min=0)
         np.testing.assert_allclose(by_value.row(r)[:step], weights / weights.sum(), rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(one_out.row(r)[:step], lost / lost.sum(), rtol=1e-2, atol=1e-4)
+
+
+def test_integrated_gradients_add_up_to_what_the_past_adds(learned, cues):
+    data = cues(6, seed=3)
+    batch = Tokens.of(data, learned.reward_classes).batch(np.arange(6))
+    times = torch.full((6, 1), 7)
+    with torch.no_grad():
+        encoded = learned.model.prepare(learned.model.encode(batch.rows, Dropout(None)))
+        prediction, row_x, value = learned.model.predict_rows(encoded, batch.index, times)
+        gained = prediction.logits[:, 0].log_softmax(-1) - learned.model.predict_alone(row_x[:, 0]).log_softmax(-1)
+    classes = batch.classes.gather(1, times)[:, 0]
+    for row in range(6):
+        of_row = row_x[row], prediction.weights[row], value[row], classes[row : row + 1]
+        credit = integrated_gradients(learned.model, *of_row, points=200)
+        assert credit.sum().item() == pytest.approx(gained[row, classes[row]].item(), rel=0.05, abs=0.02)
 
 
 def test_rewards_that_the_present_decides_are_left_out_unless_asked_for():

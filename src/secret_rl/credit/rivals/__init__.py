@@ -10,6 +10,11 @@ RIVALS = {
     "synthetic-returns": "synthetic_returns",
     "hindsight": "hindsight",
     "value-transport": "value_transport",
+    "secret-paper": "secret_paper",
+    "secret-attention-x-value": "readouts",
+    "secret-leave-one-out": "readouts",
+    "secret-gradient": "readouts",
+    "secret-integrated-gradients": "readouts",
 }
 """Module of each method."""
 for _name, _module in RIVALS.items():
