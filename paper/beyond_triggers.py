@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 import secret_rl as srl
 from paper import records
 from paper.credit_runs import METHOD, RESULTS, THRESHOLD, interval, machine
-from secret_rl.credit.rivals import readouts
 from paper.tasks import TASKS, Data, Task
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
 from paper.tasks.unseen_third import UNSEEN_THIRD
 from secret_rl.atomic import replace_text, replacing
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
+from secret_rl.credit.rivals import readouts
 from secret_rl.processes import WorkerPool
 
 DATA = Path("runs/paper/tasks")

@@ -15,8 +15,8 @@ import torch
 import secret_rl as srl
 from paper import records
 from paper.credit_runs import DATA, MODELS, RESULTS, machine
-from secret_rl.credit.rivals.readouts import READOUTS, read_out
 from secret_rl.atomic import replace_text
+from secret_rl.credit.rivals.readouts import READOUTS, read_out
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer, door_causes
 from secret_rl.evaluation import CreditQuality

@@ -10,8 +10,7 @@ pytest.importorskip("minigrid")
 pytest.importorskip("popgym")
 
 from paper.__main__ import main
-from paper.beyond_triggers import Result
-from paper.beyond_triggers import READOUTS
+from paper.beyond_triggers import READOUTS, Result
 from paper.tasks import Data
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL

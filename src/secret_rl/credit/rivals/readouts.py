@@ -103,6 +103,7 @@ class _OtherReadout(Secret):
     """SECRET, read out in another way; takes the options of ``Secret``."""
 
     readout: ClassVar[str]
+    inspector = None  # type: ignore[assignment]  # that of Secret shows attention; attributions are shown instead
 
     def attribute(self, data: "Trajectories", **options: Any) -> Attributions:
         """Who earned each reward that is predicted correctly; options as those of ``Secret.attribute``."""
