@@ -258,7 +258,7 @@ def warn_of(report: FitReport, trajectories: int) -> None:
         _warn(
             NotLearnedWarning,
             f"not learned: the model explains {report.explained.share:.0%} of what varies in {report.explains} of "
-            "held-out trajectories, so what it credits is chance. Give more trajectories, or try another method",
+            "held-out trajectories, too little to trust its credit. Give more trajectories, or try another method",
         )
     elif report.verdict == "not learned":
         pooled = report.pooled_gain

@@ -18,7 +18,7 @@ from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.rivals.episodes import Episodes, StepEncoder
 from secret_rl.credit.secret.checkpoint import Checkpoint
 from secret_rl.credit.secret.tokens import example_rows
-from secret_rl.encoders import as_tensor, standardise, with_levels
+from secret_rl.encoders import as_tensor, choose_device, standardise, with_levels
 from secret_rl.progress import progress_bar
 from secret_rl.trajectories.nested import arrays_of, map_arrays
 
@@ -372,10 +372,3 @@ def _load_adam(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> 
         number, name = key.split(".")
         state.setdefault(int(number), {})[name] = value
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of a name; "auto": the fastest there is."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    return torch.device(name)

@@ -30,7 +30,7 @@ from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
 from secret_rl.credit.secret.readout import AttentionInspector, Queries, attribute, source_queries, step_credit
 from secret_rl.credit.secret.tokens import Tokens, example_rows
 from secret_rl.credit.secret.training import evaluate
-from secret_rl.encoders import with_levels
+from secret_rl.encoders import choose_device, with_levels
 from secret_rl.files import crc32_of
 from secret_rl.progress import Tick, progress_bar
 
@@ -85,10 +85,7 @@ class Secret:
         self.model_options = ModelOptions(**{f.name: given[f.name] for f in fields(ModelOptions)})
         self.training_options = TrainingOptions(**{f.name: given[f.name] for f in fields(TrainingOptions)})
         self.seed = seed
-        if device == "auto":
-            best = "mps" if torch.backends.mps.is_available() else "cpu"
-            device = "cuda" if torch.cuda.is_available() else best
-        self.device = torch.device(device)
+        self.device = choose_device(device)
         self.model: RewardPredictor | None = None
         self.memoryless: Memoryless | None = None
         """Predicts rewards from the present step alone."""
