@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secret_rl.credit import RewardPredictor
-from secret_rl.credit.rivals.readouts import leave_one_out
 from secret_rl.credit.secret.model import Dropout, PooledPredictor, Prediction, over_steps, weighted_loss
 from secret_rl.credit.secret.tokens import Tokens
 from secret_rl.encoders import as_tensor, standardise
