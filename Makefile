@@ -7,7 +7,7 @@ CONSTRAINTS ?= constraints.txt
 SETUP := pyproject.toml $(CONSTRAINTS)
 RUFF_PATHS := src tests benchmarks paper examples docs
 
-.PHONY: demo check test test-fast test-readme test-gpu attack lint docs docs-serve bench soak chromium explorers paper-quick clean clean-kernels help
+.PHONY: demo check test test-fast coverage test-readme test-gpu attack lint docs docs-serve bench soak chromium explorers paper-quick clean clean-kernels help
 
 export NO_MKDOCS_2_WARNING := 1  # the theme announces its successor where warnings would be
 
@@ -31,6 +31,9 @@ chromium:  ## the browser that tests of pages run in, installed if there is none
 	  else echo "tests need chromium, and installing it needs root: apt-get install chromium" >&2; exit 1; fi; \
 	  $$root apt-get update -q && $$root apt-get install -q -y --no-install-recommends chromium; }
 
+coverage: chromium $(VENV)/ready  ## every test, and the share of lines in src that they reach
+	$(BIN)/pytest -n 2 --dist loadgroup --cov=secret_rl --cov-report=term
+
 test-gpu: $(VENV)/ready  ## what only a GPU can show: a fit that is resumed there ends with the same weights
 	@$(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("test-gpu needs a GPU with CUDA")'
 	$(BIN)/pytest tests/credit/secret/test_training.py
@@ -47,7 +50,7 @@ docs: $(VENV)/ready  ## build the documentation into build/site
 docs-serve: $(VENV)/ready  ## show the documentation while you write it
 	$(BIN)/mkdocs serve
 
-lint: $(VENV)/ready  ## formatting, style, types and the doors between packages
+lint: $(VENV)/ready  ## formatting, style, types and who imports whom
 	$(BIN)/ruff format --check $(RUFF_PATHS)
 	$(BIN)/ruff check $(RUFF_PATHS)
 	$(BIN)/mypy
