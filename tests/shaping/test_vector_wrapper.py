@@ -145,7 +145,7 @@ def test_bad_input_is_named():
     envs = TriggersVectorEnv(2, max_steps=1, autoreset_mode="SameStep")
     with pytest.raises(ValueError, match=r"discount must be"):
         VectorPotentialShaping(envs, NoPotential(), 1.5)
-    with pytest.raises(ValueError, match=r"27 dimensions"):
+    with pytest.raises(ValueError, match=r"27 numbers"):
         VectorPotentialShaping(envs, TablePotential({(0, 0): 1.0}, state=GridKey((1, 1))), 0.9)
     lakes = VectorPotentialShaping(SyncVectorEnv([lake] * 2), TablePotential({0: 1.0}), 0.9)
     with pytest.raises(ValueError, match=r'info has no "state" .*\[\'prob\'\]'):

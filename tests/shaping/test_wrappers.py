@@ -198,8 +198,12 @@ def test_a_potential_above_the_reward_warns():
         ({"truncation": True}, ValueError, r'truncation must be "keep" .* got True'),
         ({"potential": {3: 0.5}}, TypeError, r"\{3: 0.5\} is not a potential: expected an object with init and step"),
         ({"potential": "no/such/table.json"}, FileNotFoundError, r"no/such/table.json is not a file"),
-        ({"potential": TablePotential({(0,): 1}, state=GridKey((1, 2)))}, ValueError, r"2 cell sizes.*27 dimensions"),
-        ({"potential": TablePotential({(0,): 1}, state=GridKey(1, ("a",)))}, ValueError, r"leave keys= out"),
+        ({"potential": TablePotential({(0,): 1}, state=GridKey((1, 2)))}, ValueError, r"2 cell sizes for 27 numbers"),
+        (
+            {"potential": TablePotential({(0,): 1}, state=GridKey(1, ("a",)))},
+            ValueError,
+            r"keys= are the entries to take of a Dict",
+        ),
     ],
 )
 def test_bad_arguments_are_named(arguments, error, message):
