@@ -28,7 +28,8 @@ from secret_rl.trajectories.spaces import to_json
 
 ROUNDS = 21
 STEPS = 20_000
-VECTOR = 4096
+VECTORS = (256, 4096)
+CLASSES = (-1, 0, 1)  # of reward
 VECTOR_STEPS = 50
 DISCOUNT = 0.99
 EARLY, LATE, AROUND = 50, 900, 40  # steps of an episode, and how many around each are timed
@@ -38,7 +39,7 @@ def run() -> None:
     """Measure and write down."""
     rows = [
         *table_cost(),
-        *vector_cost(),
+        *(row for count in VECTORS for row in vector_cost(count)),
         *online_cost(),
     ]  # another measurement of wrappers is another function that gives rows
     write("wrapper", "A step through a shaping wrapper, one core", rows)
@@ -77,17 +78,17 @@ def table_cost() -> list[Row]:
     return rows
 
 
-def vector_cost() -> list[Row]:
+def vector_cost(count: int) -> list[Row]:
     """The vector wrapper, on environments that are compiled themselves."""
     potential = TablePotential({state: state / 1024 for state in range(1024)})
 
     def make() -> Any:
         return gym.make_vec(
-            "secret_rl/Triggers-v0", VECTOR, vectorization_mode="vector_entry_point", layout_seed=1
+            "secret_rl/Triggers-v0", count, vectorization_mode="vector_entry_point", layout_seed=1
         )  # fmt: skip
 
     plain, shaped = gym.vector.VectorWrapper(make()), VectorPotentialShaping(make(), potential, DISCOUNT)
-    actions = np.random.default_rng(0).integers(0, 4, (VECTOR_STEPS, VECTOR))
+    actions = np.random.default_rng(0).integers(0, 4, (VECTOR_STEPS, count))
     measured = interleaved(
         {
             "plain": lambda: vector_seconds_per_step(plain, actions),
@@ -95,7 +96,7 @@ def vector_cost() -> list[Row]:
         },
         ROUNDS,
     )
-    name = f"Triggers 8x8 3T1P, {VECTOR} side by side"
+    name = f"Triggers 8x8 3T1P, {count} environments"
     return [
         Row(f"{name}: step of all through VectorWrapper", measured["plain"] * 1e6, "us"),
         Row(f"{name}: shaping adds", (measured["shaped"] - measured["plain"]) * 1e6, "us"),
@@ -107,11 +108,12 @@ class Untrained:
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         spaces = to_json(env.observation_space), to_json(env.action_space)
-        self._model = RewardPredictor(*spaces, ModelOptions()).eval()
+        self._model = RewardPredictor(*spaces, len(CLASSES), ModelOptions()).eval()
         self._queries = Queries(torch.randn(256, ModelOptions().units), torch.zeros(256))
 
-    def step_credit(self, observations: Any, actions: Any) -> Any:
-        return step_credit(self._model, self._queries, observations, actions, torch.device("cpu"))
+    def step_credit(self, observations: Any, actions: Any, next_observations: Any = None) -> Any:
+        device = torch.device("cpu")
+        return step_credit(self._model, self._queries, observations, actions, next_observations, device)
 
 
 def online_cost() -> list[Row]:
