@@ -91,7 +91,7 @@ def plotly_page(entries: list[dict[str, Any]], path: Path) -> Path:
         traces = [
             graph_objects.Bar(x=[t + 1 for t in row["to"]], y=[weight / 1e4 for weight in row["weights"]]),
             graph_objects.Bar(x=steps, y=[rewards.get(t, 0.0) for t in range(entry["steps"])]),
-            graph_objects.Scatter(x=steps, y=[chance / 255 for chance in entry["chances"]["positive"]]),
+            graph_objects.Scatter(x=steps, y=[chance / 255 for chance in entry["chances"][-1]]),
             graph_objects.Scatter(x=steps, y=entry.get("potential", zeros), line_shape="hv"),
             graph_objects.Bar(x=steps, y=entry.get("shaping", zeros)),
         ]
