@@ -62,7 +62,7 @@ bench: $(VENV)-bench/ready  ## measure speed and memory beside peers; writes ben
 soak: $(VENV)/ready  ## 10,000 episodes of the 3D world: memory stays level and nothing is left
 	$(BIN)/python -m benchmarks soak
 
-attack: $(VENV)/ready  ## kills, damaged files, concurrent writers, full disks: nothing is lost or misread (6 minutes)
+attack: $(VENV)/ready  ## kills, damaged files, concurrent writers, full disks: nothing is lost or misread
 	$(BIN)/python -m tests.attack
 
 paper-quick: $(VENV)/ready  ## the paper's results at a small size

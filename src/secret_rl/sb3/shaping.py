@@ -1,13 +1,13 @@
 """Shaping of Stable-Baselines3's vector environments."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor
 
-from secret_rl.shaping.core import PotentialLike, PotentialShaper, last_seen
+from secret_rl.shaping.core import BonusOptions, PotentialLike, PotentialShaper, ShapingOptions, last_seen
 from secret_rl.shaping.wrappers import BonusShaper
 
 
@@ -88,14 +88,16 @@ class PotentialShapingVecEnv(ShapedVecEnv):
     ``VecNormalize`` goes outside.
     """
 
-    def __init__(self, venv: VecEnv, potential: PotentialLike, discount: float, **options: Any) -> None:
+    def __init__(
+        self, venv: VecEnv, potential: PotentialLike, discount: float, **options: Unpack[ShapingOptions]
+    ) -> None:
         super().__init__(venv, PotentialShaper, potential, discount=discount, **options)
 
 
 class CreditBonusVecEnv(ShapedVecEnv):
     """``CreditBonus`` for the ``VecEnv`` of Stable-Baselines3; ``fade_steps`` counts the steps of all environments."""
 
-    def __init__(self, venv: VecEnv, potential: PotentialLike, **options: Any) -> None:
+    def __init__(self, venv: VecEnv, potential: PotentialLike, **options: Unpack[BonusOptions]) -> None:
         super().__init__(venv, BonusShaper, potential, **options)
         self.bonus: BonusShaper = self._shaper
         """How much of the bonus is left (``bonus.left``), and the state of that."""

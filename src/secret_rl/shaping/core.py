@@ -10,7 +10,7 @@ from math import isfinite, nextafter
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import gymnasium as gym
 import numpy as np
@@ -232,6 +232,21 @@ class Shaper:
             shapes = f"values of shape {np.shape(phi)}, expected {self.phi.shape}"
             raise ValueError(f"{self.potential!r} answered {shapes}: one for each environment")
         return np.array(phi, np.float64)  # the potential may go on with its own
+
+
+class ShapingOptions(TypedDict, total=False):
+    """Options of every wrapper that shapes with a potential: see ``PotentialShaping``."""
+
+    scale: float | str
+    truncation: str
+
+
+class BonusOptions(TypedDict, total=False):
+    """Options of every wrapper that pays a bonus: see ``CreditBonus``."""
+
+    scale: float
+    fade_steps: int | None
+    fade_at_return: float | None
 
 
 class PotentialShaper(Shaper):

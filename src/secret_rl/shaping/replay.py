@@ -1,11 +1,11 @@
 """Shaping of transitions that are stored: a replay buffer, or trajectories."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secret_rl.shaping.core import Infos, Mask, PotentialLike, PotentialShaper, Values, check_spaces
+from secret_rl.shaping.core import Infos, Mask, PotentialLike, PotentialShaper, ShapingOptions, Values, check_spaces
 from secret_rl.shaping.table import TablePotential
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import map_arrays
@@ -28,7 +28,7 @@ class ReplayShaping:
     is stored can be paid anew: ``shaping.clone_with(potential).over(trajectories)``.
     """
 
-    def __init__(self, potential: PotentialLike, discount: float, **options: Any) -> None:
+    def __init__(self, potential: PotentialLike, discount: float, **options: Unpack[ShapingOptions]) -> None:
         self._made = PotentialShaper(potential, 1, discount=discount, **options)
         self.potential, self.discount, self.scale = self._made.potential, discount, self._made.scale
         self._options = options

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, Unpack
 
 import gymnasium as gym
 import numpy as np
@@ -18,11 +18,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from secret_rl.checks import check_integer
 from secret_rl.shaping.core import (
     Batch,
+    BonusOptions,
     Infos,
     Mask,
     PotentialLike,
     PotentialShaper,
     Shaper,
+    ShapingOptions,
     Values,
     check_number,
     last_seen,
@@ -294,7 +296,11 @@ class VectorPotentialShaping(ShapedVectorEnv):
     shaper_class = PotentialShaper
 
     def __init__(
-        self, env: VectorEnv[Any, Any, Any], potential: PotentialLike, discount: float, **options: Any
+        self,
+        env: VectorEnv[Any, Any, Any],
+        potential: PotentialLike,
+        discount: float,
+        **options: Unpack[ShapingOptions],
     ) -> None:
         super().__init__(env, potential, discount=discount, **options)
 
@@ -304,6 +310,11 @@ class VectorCreditBonus(ShapedVectorEnv):
 
     shaper_class = BonusShaper
     left = CreditBonus.left
+
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], potential: PotentialLike, **options: Unpack[BonusOptions]
+    ) -> None:
+        super().__init__(env, potential, **options)
 
 
 def _env_rewards(rewards: Values, infos: dict[str, Any]) -> Values:
