@@ -5,10 +5,10 @@ import statistics
 
 import torch
 from paper.beyond_triggers import SOURCE, judged, load
-from paper.tasks import TASKS
 
 import secret_rl as srl
 from benchmarks.results_file import Row, machine, write
+from secret_rl.tasks import task_of
 
 TASK, SEEDS, HELD_OUT_EPISODES = "unlock_clock", 5, 500
 
@@ -16,7 +16,7 @@ TASK, SEEDS, HELD_OUT_EPISODES = "unlock_clock", 5, 500
 def run() -> None:
     """Fit with every seed, judge on held-out episodes, and write both down."""
     torch.set_num_threads(os.cpu_count() or 1)
-    task = TASKS[TASK]
+    task = task_of(TASK)
     data = load(task, task.episodes, SOURCE).trajectories
     seconds, precision = [], []
     for seed in range(SEEDS):

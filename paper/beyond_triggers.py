@@ -4,30 +4,30 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import as_completed
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 import secret_rl as srl
 from paper import records
 from paper.credit_runs import METHOD, RESULTS, THRESHOLD, interval, machine
-from paper.tasks import TASKS, Data, Task
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
 from paper.tasks.unseen_third import UNSEEN_THIRD
-from secret_rl.atomic import replace_text, replacing
+from secret_rl.atomic import replace_text
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
 from secret_rl.credit.rivals import readouts
 from secret_rl.processes import WorkerPool
+from secret_rl.tasks import Task, bsuite, load_data, minigrid, mountain_car, no_past, popgym, taxi
 
 DATA = Path("runs/paper/tasks")
 SOURCE, HELD_OUT = 0, 1_001  # seeds of the data
 THREADS = 1
+_FAMILIES = (bsuite, minigrid, mountain_car, popgym, taxi, no_past)
+TASKS: dict[str, Task] = {task.name: task for family in _FAMILIES for task in family.TASKS}
 _ALL = TASKS | UNSEEN | UNSEEN_SMALL | UNSEEN_THIRD
 _CHOSEN = (
     "Default settings, data as users would have it. The defaults were chosen on these very tasks, with other episodes "
@@ -105,7 +105,7 @@ def learn(settings: Mapping[str, Any]) -> dict[str, Any]:
     """One run: fit to the data of a task, and judge on data that the model has not seen."""
     torch.set_num_threads(THREADS)
     task = _ALL[settings["task"]]
-    source = load(task, settings["episodes"], SOURCE)
+    source = load_data(task, settings["episodes"], SOURCE, DATA)
     secret = srl.Secret(seed=settings["seed"], device="cpu", **settings["options"])
     with warnings.catch_warnings():
         for category in (NotLearnedWarning, PastNotNeededWarning):  # the verdict is in the table
@@ -119,7 +119,7 @@ def learn(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def judged(secret: srl.Secret, task: Task, episodes: int) -> dict[str, float]:
     """Precision, recall and share predicted of attention, and the average precision of each read-out."""
-    held_out = load(task, episodes, HELD_OUT)
+    held_out = load_data(task, episodes, HELD_OUT, DATA)
     found: dict[str, float] = {}
     attention = secret.attribute(held_out.trajectories, rewards=task.judged, progress=False)
     for readout in READOUTS:
@@ -130,35 +130,10 @@ def judged(secret: srl.Secret, task: Task, episodes: int) -> dict[str, float]:
         found[readout] = quality.average_precision
         if readout == "attention":
             found |= {"precision": quality.precision, "recall": quality.recall}
-            wanted = with_cause(held_out, task)
+            wanted = task.judged_rewards(held_out)
             predicted = wanted[held_out.trajectories.offsets[credit.episode] + credit.step]
             found["predicted"] = int(predicted.sum()) / max(int(wanted.sum()), 1)
     return found
-
-
-def with_cause(data: Data, task: Task) -> NDArray[np.bool_]:
-    """(steps,) which rewards are judged: of the right kind, and due to an earlier step."""
-    rewards = np.asarray(data.trajectories.rewards)
-    kind: NDArray[np.bool_] = {"all": rewards != 0, "positive": rewards > 0, "negative": rewards < 0}[task.judged]
-    if data.truth.dtype != np.bool_:
-        return data.truth >= 0 if task.judged == "all" else kind & (data.truth >= 0)
-    before = np.concatenate([[0], np.cumsum(data.truth)])[:-1]
-    starts = data.trajectories.offsets[:-1]
-    return kind & (before > np.repeat(before[starts], data.trajectories.lengths))
-
-
-def load(task: Task, episodes: int, seed: int) -> Data:
-    """The data of a task, made if it is not there yet."""
-    path = DATA / f"{task.name}-n{episodes}-s{seed}"
-    truth = path.with_name(f"{path.name}.truth.npy")
-    if not path.is_dir():
-        made = task.make(episodes, seed)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(truth) as temporary, temporary.open("wb") as file:
-            np.save(file, made.truth)
-        with suppress(FileExistsError):  # another process was faster, with the same data
-            made.trajectories.save(path)
-    return Data(srl.Trajectories.load(path, verify=False), np.load(truth))
 
 
 def table(result: Result) -> Path:

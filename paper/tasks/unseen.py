@@ -11,7 +11,7 @@ import numpy as np
 import popgym  # noqa: F401  registers the environments
 
 from paper.tasks import unseen_minigrid
-from paper.tasks.task import Data, Marked, Task, last_marked, play, play_unmarked, step_numbers
+from secret_rl.tasks.task import Data, Marked, Task, last_marked, play, play_unmarked, step_numbers
 
 _CARDS = 52
 _LEFT, _RIGHT, _GOAL = (0, 0), (0, 11), (3, 11)  # corners of CliffWalking, (row, column)

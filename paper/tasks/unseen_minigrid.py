@@ -13,8 +13,8 @@ from minigrid.core.world_object import Ball, Door, Key
 from minigrid.minigrid_env import MiniGridEnv
 from minigrid.wrappers import ImgObsWrapper
 
-from paper.tasks.minigrid import OWN_ROW, Cell, Goal, KeyPickUps, Walker, facing, place_of
-from paper.tasks.task import Data, Marked, Task, last_marked, play, play_unmarked, step_numbers
+from secret_rl.tasks.minigrid import OWN_ROW, Cell, Goal, KeyPickUps, Walker, facing, place_of
+from secret_rl.tasks.task import Data, Marked, Task, last_marked, play, play_unmarked, step_numbers
 from secret_rl.views import MaskView, ViewObservation
 
 _STEPS = 80

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from paper.tasks.task import Data, Task, last_marked, play, play_unmarked
+from secret_rl.tasks.task import Data, Task, last_marked, play, play_unmarked
 
 Random = np.random.Generator
 Rules = Generator[Any, Any, None]

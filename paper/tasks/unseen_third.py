@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
-from paper.tasks.task import Data, Task, play, play_unmarked
 from paper.tasks.unseen_small import Random, Rules, SmallTask
+from secret_rl.tasks.task import Data, Task, play, play_unmarked
 
 
 class Logged(SmallTask):

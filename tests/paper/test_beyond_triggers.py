@@ -11,12 +11,12 @@ pytest.importorskip("popgym")
 
 from paper.__main__ import main
 from paper.beyond_triggers import READOUTS, Result
-from paper.tasks import Data
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
 from paper.tasks.unseen_third import UNSEEN_THIRD
 
 from paper import beyond_triggers, unseen_small, unseen_tasks, unseen_third
+from secret_rl.tasks import Data
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def test_only_rewards_of_the_judged_kind_are_judged():
     data = task.make(100, 7)
     rewards = np.asarray(data.trajectories.rewards)
     assert task.judged == "negative" and (rewards > 0).any()
-    np.testing.assert_array_equal(beyond_triggers.with_cause(data, task), rewards < 0)
+    np.testing.assert_array_equal(task.judged_rewards(data), rewards < 0)
     first = Data(data.trajectories, np.where(data.trajectories.terminated, 0, -1))
-    assert not beyond_triggers.with_cause(Data(data.trajectories, np.zeros_like(data.truth)), task).any()
+    assert not task.judged_rewards(Data(data.trajectories, np.zeros_like(data.truth))).any()
     for judged, wanted in (("negative", rewards < 0), ("positive", rewards > 0), ("all", rewards != 0)):
-        np.testing.assert_array_equal(beyond_triggers.with_cause(first, replace(task, judged=judged)), wanted)
+        np.testing.assert_array_equal(replace(task, judged=judged).judged_rewards(first), wanted)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ pytest.importorskip("minigrid")
 pytest.importorskip("popgym")
 
 from minigrid.core.constants import COLOR_NAMES, COLOR_TO_IDX
-from paper.tasks import HELD_OUT, TASKS, TRAINING
-from paper.tasks.bsuite import Discounting
+from paper.beyond_triggers import TASKS
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
 from paper.tasks.unseen_third import UNSEEN_THIRD
 
+from secret_rl.tasks import HELD_OUT, TRAINING
+from secret_rl.tasks.bsuite import Discounting
 from secret_rl.trajectories.nested import map_arrays
 
 EPISODES, SEED = 150, 7

@@ -1,6 +1,6 @@
 """What credit methods return: which steps earned each reward, and how much of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,16 @@ class Attributions:
     def coverage(self) -> float:
         """The share of rewards that were predicted correctly and so have a row."""
         return len(self) / self.rewards_seen if self.rewards_seen else 0.0
+
+    def __getitem__(self, rows: NDArray[Any]) -> "Attributions":
+        """Some of the rows, by number or mask; as many rewards were seen."""
+        rows = np.arange(len(self))[rows]
+        columns = {
+            name: getattr(self, name)[rows] for name in ("episode", "step", "predicted_at", "reward", "evidence")
+        }
+        offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[rows])])
+        weights = np.concatenate([np.zeros(0, np.float32), *(self.row(r) for r in rows.tolist())])
+        return replace(self, **columns, weights=weights, offsets=offsets)
 
     def row(self, r: int) -> NDArray[np.float32]:
         """(steps,) the weights of one row."""

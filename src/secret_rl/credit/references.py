@@ -16,9 +16,21 @@ if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
 
-def oracle_attributions(data: "Trajectories", truth: NDArray[np.bool_], rewards: str = "positive") -> Attributions:
-    """Every reward shared out equally among the true events before it; ``truth`` (steps,) marks them."""
-    return Attributions.shared(data, np.asarray(truth, np.bool_), rewards)
+def oracle_attributions(data: "Trajectories", truth: NDArray[Any], rewards: str = "positive") -> Attributions:
+    """Every reward shared out equally among its true events: ``truth`` (steps,) as ``credit_quality`` takes it.
+
+    Booleans mark the events. Integers are causes: the step of the same episode that earned this step's reward, or -1
+    where it is not known; such a reward is shared out evenly.
+    """
+    truth = np.asarray(truth)
+    if truth.dtype == np.bool_:
+        return Attributions.shared(data, truth, rewards)
+    even = uniform_attributions(data, rewards)
+    row, step = even.places()
+    cause = truth[data.offsets[even.episode] + even.step][row]
+    within = step - data.offsets[even.episode][row]
+    weights = np.where(cause < 0, even.weights, within == cause).astype(np.float32)
+    return replace(even, weights=weights)
 
 
 def uniform_attributions(data: "Trajectories", rewards: str = "positive") -> Attributions:
@@ -83,7 +95,7 @@ class Oracle(ArrayMethod):
     """The true events before a reward earn it, in equal shares: an annotation of the trajectories marks them.
 
     Args:
-        annotation: Which one; by default the only annotation of bools.
+        annotation: Which one, of bools or of causes (``oracle_attributions``); by default the only one of bools.
         seed: Without effect.
         device: Without effect.
     """
@@ -94,7 +106,7 @@ class Oracle(ArrayMethod):
     def fit(self, data: "Trajectories", *, checkpoint: Any = None, progress: bool | None = None) -> Self:  # noqa: ARG002
         """Count how often each pair is a true event."""
         pairs, which = np.unique(_pairs(data.observations, data.actions), axis=0, return_inverse=True)
-        share = np.bincount(which.ravel(), weights=self._truth(data)) / np.bincount(which.ravel())
+        share = np.bincount(which.ravel(), weights=self._marks(data)) / np.bincount(which.ravel())
         arrays: dict[str, NDArray[Any]] = {"pairs": pairs[share > 0], "share": share[share > 0]}
         return self._fitted(data, FitReport(RewardClasses.of(data.rewards), "credit"), arrays)
 
@@ -108,16 +120,25 @@ class Oracle(ArrayMethod):
         known = dict(zip(map(bytes, self._array("pairs")), self._array("share").tolist(), strict=True))
         return np.array([known.get(bytes(pair), 0.0) for pair in _pairs(observations, actions)], np.float64)
 
-    def _truth(self, data: "Trajectories") -> NDArray[np.bool_]:
-        flags = [name for name, array in data.annotations.items() if array.dtype == np.bool_]
+    def _truth(self, data: "Trajectories") -> NDArray[Any]:
+        truths = [name for name, array in data.annotations.items() if array.dtype.kind in "bi"]
+        flags = [name for name in truths if data.annotations[name].dtype == np.bool_]
         if self.options["annotation"] is None and len(flags) == 1:
             self.options["annotation"] = flags[0]
-        if (name := self.options["annotation"]) not in flags:
+        if (name := self.options["annotation"]) not in truths:
             raise ValueError(
                 f"the oracle needs an annotation of bools that marks true events; it was given {name!r}, "
                 f"the trajectories have {', '.join(flags) or 'none'}"
             )
         return np.asarray(data.annotations[name])
+
+    def _marks(self, data: "Trajectories") -> NDArray[np.bool_]:
+        """(steps,) which steps are events, or causes of a reward."""
+        truth = self._truth(data)
+        if truth.dtype == np.bool_:
+            return truth
+        rows = (np.repeat(data.offsets[:-1], data.lengths) + truth)[truth >= 0]
+        return np.bincount(rows, minlength=data.steps) > 0
 
 
 def _pairs(observations: Any, actions: Any) -> NDArray[np.uint8]:

@@ -5,7 +5,7 @@ that it attends to. Deviations: with one attention layer, that is where earlier 
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -103,7 +103,16 @@ class _OtherReadout(Secret):
     """SECRET, read out in another way; takes the options of ``Secret``."""
 
     readout: ClassVar[str]
+    fitted_as: ClassVar[str] = Secret.name
+    """The method whose fit this one reads out: ``of`` takes it over."""
     inspector = None  # type: ignore[assignment]  # that of Secret shows attention; attributions are shown instead
+
+    @classmethod
+    def of(cls, secret: Secret) -> Self:
+        """The same fit, read out in this way."""
+        made = cls.__new__(cls)
+        vars(made).update(vars(secret))
+        return made
 
     def attribute(self, data: "Trajectories", **options: Any) -> Attributions:
         """Who earned each reward that is predicted correctly; options as those of ``Secret.attribute``."""

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
 
-from paper.tasks.task import Data, Task, play_unmarked
+from secret_rl.tasks.task import Data, Task, play_unmarked
 
 
 def _played(env_id: str, success_share: float | None, episodes: int, seed: int) -> Data:

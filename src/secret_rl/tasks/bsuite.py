@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.tasks.task import Data, Task, play_unmarked, step_numbers
+from secret_rl.tasks.task import Data, Task, play_unmarked, step_numbers
 from secret_rl.views import MaskView, ViewObservation
 
 Row = NDArray[np.float32]

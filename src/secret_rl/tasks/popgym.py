@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import popgym  # noqa: F401  registers the environments
 
-from paper.tasks.task import Data, Task, play_unmarked, step_numbers
+from secret_rl.tasks.task import Data, Task, play_unmarked, step_numbers
 
 _BACK = 3  # RepeatPreviousEasy's k is 4, where k = 1 is the card in view
 

@@ -12,7 +12,7 @@ from minigrid.core.actions import Actions
 from minigrid.core.constants import COLOR_TO_IDX, DIR_TO_VEC, OBJECT_TO_IDX, STATE_TO_IDX
 from minigrid.wrappers import ImgObsWrapper
 
-from paper.tasks.task import Data, Marked, Task, play
+from secret_rl.tasks.task import Data, Marked, Task, play
 from secret_rl.views import MaskView, ViewObservation
 
 _STEPS = 50

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from paper.tasks.task import Data, Marked, Task, play
+from secret_rl.tasks.task import Data, Marked, Task, play
 
 _HELD = 4
 _LINE = -1.1

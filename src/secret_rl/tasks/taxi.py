@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from paper.tasks.task import Data, Marked, Task, last_marked, play, play_unmarked
+from secret_rl.tasks.task import Data, Marked, Task, last_marked, play, play_unmarked
 
 _STEPS = 50
 _PICK_UP, _DROP_OFF, _ABOARD = 4, 5, 4
