@@ -30,6 +30,7 @@ THRESHOLD = 0.2  # of credit, for precision and recall, unless a method has its 
 JUDGE, JUDGE_SEED = "secret", 1_000  # who judges the deletion test; no cell has this seed
 NEEDS_TRUTH = ("oracle",)  # methods that read the causes
 _TRUTH = "cause"  # the annotation for them
+QUICK_TASKS = ("triggers_8x8_1t1p", "key_to_door_apples", "taxi_delivery", "memory_len")
 _DELETED = 200  # rewards of the deletion test
 _QUICK = {"steps": 150, "units": 32}
 _FORMAT = FileFormat("secret-rl benchmark cell", remedy="delete it: the same command computes it again")
@@ -98,6 +99,11 @@ def outcome_of(folder: Path, cell: Cell) -> dict[str, Any] | None:
     return outcome if content["settings"] == cell.settings() else None
 
 
+def judge_of(cell: Cell) -> Cell:
+    """The fit that judges the deletion test of a cell: of SECRET, with a seed that no cell has."""
+    return replace(cell, method=JUDGE, seed=JUDGE_SEED)
+
+
 def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = None) -> dict[Cell, str]:
     """Run the cells that are missing.
 
@@ -115,12 +121,12 @@ def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = 
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in missing:
         groups.setdefault((cell.task, cell.fitted_as, cell.seed, cell.quick), []).append(cell)
-    judges = [Cell(task, JUDGE, JUDGE_SEED, quick) for task, quick in dict.fromkeys((c.task, c.quick) for c in missing)]
+    judges = dict.fromkeys(judge_of(cell) for cell in missing)
     failed: dict[Cell, str] = {}
-    with progress_bar(progress, "cells") as tick, WorkerPool(jobs) as pool:
+    with progress_bar(progress, "cells") as tick, WorkerPool(jobs, _one_thread) as pool:
         done = len(cells) - len(missing)
         tick("judges of the deletion test", done, len(cells))
-        for judge in as_completed([pool.submit(_fitted, folder, cell) for cell in judges]):
+        for judge in as_completed([pool.submit(_fitted, folder, judge) for judge in judges]):
             judge.exception()  # a task that it cannot read has none
         running = {pool.submit(run_group, folder, group): group for group in groups.values()}
         for job in as_completed(running):
@@ -133,11 +139,15 @@ def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = 
     return failed
 
 
-def run_group(folder: Path, cells: Sequence[Cell]) -> None:
-    """Fit once, and write the outcome of each cell."""
+def _one_thread() -> None:
+    """Cells run beside each other: PyTorch's threads would only wait for one another."""
     import torch
 
-    torch.set_num_threads(1)  # cells run beside each other
+    torch.set_num_threads(1)
+
+
+def run_group(folder: Path, cells: Sequence[Cell]) -> None:
+    """Fit once, and write the outcome of each cell."""
     for cell in cells:
         try:
             outcome = _measured(folder, cell)
@@ -176,7 +186,7 @@ def _fitted(folder: Path, cell: Cell) -> tuple[Any, dict[str, Any]]:
     if facts.is_file():
         return load_method(path, device="cpu"), _FORMAT.read_json(facts)
     taken = inspect.signature(method).parameters
-    options = {name: value for name, value in (_QUICK if cell.quick else {}).items() if name in taken}
+    options: dict[str, Any] = {name: value for name, value in (_QUICK if cell.quick else {}).items() if name in taken}
     if cell.method in NEEDS_TRUTH:
         options["annotation"] = _TRUTH
     source = data_of(folder, cell, SOURCE).trajectories
@@ -225,7 +235,7 @@ def _measured(folder: Path, cell: Cell) -> dict[str, Any]:
 
 def _deletion(folder: Path, cell: Cell, held_out: Data, credit: Attributions, threshold: float) -> float | None:
     """The deletion test of some of the rewards."""
-    judge = Cell(cell.task, JUDGE, JUDGE_SEED, cell.quick)
+    judge = judge_of(cell)
     if not model_path(folder, judge).with_suffix(".json").is_file():
         return None
     rng = np.random.default_rng(0)

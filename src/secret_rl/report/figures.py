@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secret_rl.atomic import replacing
 from secret_rl.evaluation.curves import LearningCurves
@@ -209,4 +210,35 @@ def plot_concentration(
                 axes.text(0.5, 0.5, "no reward\npredicted correctly", ha="center", transform=axes.transAxes)
         for axes in grid[::across]:
             axes.set_ylabel("attention")
+    return figure
+
+
+def plot_heat_map(values: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str], label: str) -> Figure:
+    """Values (row, column) from 0 to 1 as colours and numbers; grey where there is none."""
+    with rc_settings():
+        figure = Figure(figsize=(2.6 + 0.55 * len(columns), 1.8 + 0.32 * len(rows)), layout="constrained")
+        axes = figure.subplots()
+        image = axes.imshow(np.ma.masked_invalid(values), cmap="cividis", vmin=0, vmax=1, aspect="auto")
+        axes.set_facecolor("#777777")
+        for (i, j), value in np.ndenumerate(values):
+            text = "-" if np.isnan(value) else f"{value:.2f}"
+            axes.text(j, i, text, ha="center", va="center", fontsize=7, color="black" if value > 0.55 else "white")
+        axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right", fontsize=8)
+        axes.set_yticks(range(len(rows)), rows, fontsize=8)
+        figure.colorbar(image, label=label, fraction=0.03)
+    return figure
+
+
+def plot_ranks(names: Sequence[str], ranks: NDArray[Any], means: Sequence[float]) -> Figure:
+    """The ranks (name, task) as dots, their means as diamonds."""
+    with rc_settings():
+        figure = Figure(figsize=(6.4, 1.2 + 0.3 * max(len(names), 1)), layout="constrained")
+        axes = figure.subplots()
+        open_axes(axes)
+        for i, mean in enumerate(means):
+            axes.scatter(ranks[i], np.full(len(ranks[i]), i), s=18, color="#999999", alpha=0.5, linewidths=0)
+            axes.scatter([mean], [i], s=60, marker="D", color=BLUE, zorder=3)
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.invert_yaxis()
+        axes.set_xlabel("rank (dots: each task; diamond: mean, ties shared)")
     return figure

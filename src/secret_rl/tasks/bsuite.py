@@ -114,9 +114,10 @@ class Discounting(gym.Env[Row, np.int64]):
 
 
 def _umbrella(episodes: int, seed: int) -> Data:
-    env = ViewObservation(Umbrella(), MaskView(((1, 2),)))  # the umbrella itself is out of sight
+    umbrella = Umbrella()
+    env = ViewObservation(umbrella, MaskView(((1, 2),)))  # the umbrella itself is out of sight
     data = play_unmarked(env, episodes, seed).trajectories
-    last = step_numbers(data) == env.unwrapped.chain_length - 1
+    last = step_numbers(data) == umbrella.chain_length - 1
     return Data(data, np.where(last, 0, -1))
 
 

@@ -34,6 +34,7 @@ class KeyToDoor(gym.Env[View, np.int64]):
         self.apple_pays = apple_pays
         self.observation_space = gym.spaces.Box(0, 1, (3, 3, 4), np.uint8)
         self.action_space = gym.spaces.Discrete(4)
+        self.at: NDArray[np.int64] = np.zeros(2, np.int64)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[View, dict[str, Any]]:
         """The first room."""
@@ -93,7 +94,7 @@ class KeyTaken(Marked):
 def _make(apple_pays: float, episodes: int, seed: int) -> Data:
     data = play(KeyTaken(KeyToDoor(apple_pays)), episodes, seed)
     opened = np.asarray(data.trajectories.rewards) == _DOOR_PAYS
-    return Data(data.trajectories, np.where(opened, last_marked(data.trajectories, data.truth), -1))
+    return Data(data.trajectories, np.where(opened, last_marked(data.trajectories, data.causes()), -1))
 
 
 TASKS = [

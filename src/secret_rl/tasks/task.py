@@ -184,8 +184,7 @@ def play_unmarked(
 
 def step_numbers(data: Trajectories) -> NDArray[np.int64]:
     """(steps,) the number of each step within its episode."""
-    starts = data.offsets[:-1]
-    return np.arange(data.offsets[-1]) - np.repeat(starts, np.diff(data.offsets))
+    return np.asarray(np.arange(data.steps) - np.repeat(data.offsets[:-1], data.lengths), np.int64)
 
 
 def last_marked(data: Trajectories, marks: NDArray[np.bool_]) -> NDArray[np.int64]:

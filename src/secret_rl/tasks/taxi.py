@@ -29,7 +29,8 @@ class HiddenPassenger(gym.ObservationWrapper[Any, Any, Any]):
 
     def observation(self, observation: Any) -> Any:
         """What is seen of a state."""
-        row, column, passenger, destination = self.unwrapped.decode(observation)
+        taxi: Any = self.unwrapped
+        row, column, passenger, destination = taxi.decode(observation)
         here = passenger != _ABOARD and _PLACES[passenger] == (row, column)
         return np.array([row, column, destination, here], np.int64)
 
@@ -43,7 +44,8 @@ class OneDelivery(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step, with the rewards of the one delivery in place of Taxi's own."""
-        row, column, passenger, destination = self.unwrapped.decode(self.unwrapped.s)
+        taxi: Any = self.unwrapped
+        row, column, passenger, destination = taxi.decode(taxi.s)
         seen, _, _, truncated, info = self.env.step(action)
         attempt = action == _DROP_OFF and (row, column) == _PLACES[destination]
         reward = (1.0 if passenger == _ABOARD else self.failure) if attempt else 0.0
@@ -59,8 +61,9 @@ class PickUps(Marked):
 
     def marks(self, seen: Any, action: Any) -> bool:  # noqa: ARG002
         """Whether the passenger is aboard since this step."""
+        taxi: Any = self.unwrapped
         before = self._aboard
-        self._aboard = self.unwrapped.decode(self.unwrapped.s)[2] == _ABOARD
+        self._aboard = taxi.decode(taxi.s)[2] == _ABOARD
         return self._aboard and not before
 
 
@@ -128,7 +131,7 @@ def _own_rewards(episodes: int, seed: int) -> Data:
     env = PickUps(HiddenPassenger(gym.make("Taxi-v4", disable_env_checker=True)))
     data = play(env, episodes, seed, Driver, _STEPS)
     delivered = data.trajectories.rewards == _DELIVERED
-    return Data(data.trajectories, np.where(delivered, last_marked(data.trajectories, data.truth), -1))
+    return Data(data.trajectories, np.where(delivered, last_marked(data.trajectories, data.causes()), -1))
 
 
 def _seen_whole(episodes: int, seed: int) -> Data:

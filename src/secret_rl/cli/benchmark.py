@@ -1,0 +1,75 @@
+"""The command that compares credit methods."""
+
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from secret_rl.cli.command import Command, UsageError, command, one_of
+from secret_rl.credit.base import methods
+
+if TYPE_CHECKING:
+    Method = str
+else:
+    Method = one_of(methods())
+
+
+@command("benchmark", resumable=True)
+class Benchmark(Command):
+    """Compare credit methods on tasks whose rewards have known causes.
+
+    Every method, task and seed is a cell. What is in the folder already is not computed again: the same command goes
+    on after an interruption, and a new method or task only adds its cells.
+    """
+
+    out: Path = Path("runs/benchmark")  # Folder of data, models, cells and the leaderboard.
+    methods: tuple[Method, ...] = ()  # Which methods; by default all.
+    tasks: tuple[str, ...] = ()  # Which tasks; by default all whose rewards the past decides.
+    seeds: int = 3  # Fits of each method on each task.
+    jobs: int = 0  # Cells at a time; by default one for each core.
+    quick: bool = False  # Small data and short training, one seed, four tasks: five minutes on two cores.
+    list_tasks: bool = False  # Only say which tasks there are.
+
+    def run(self) -> None:
+        """Run what is missing, and write the leaderboard."""
+        from secret_rl.evaluation import benchmark
+        from secret_rl.evaluation.leaderboard import leaderboard
+        from secret_rl.report.leaderboard import write_leaderboard
+        from secret_rl.tasks import tasks
+
+        if self.list_tasks:
+            known = tasks()
+            width = max(map(len, known))
+            lines = [f"{name:{width}}  {task.description}" for name, task in known.items()]
+            self.answer("\n".join(lines), {name: task.description for name, task in known.items()})
+            return
+        if self.seeds < 1 or self.jobs < 0:
+            raise UsageError(f"--seeds must be at least 1 and --jobs 0 or more, got {self.seeds} and {self.jobs}")
+        few = benchmark.QUICK_TASKS if self.quick and not self.tasks else self.tasks
+        cells = benchmark.cells_of(self.methods, few, 1 if self.quick else self.seeds, quick=self.quick)
+        failed = benchmark.run(self.out, cells, jobs=self.jobs or os.cpu_count() or 1)
+        board = leaderboard(self.out, cells)
+        written = write_leaderboard(board, self.out, f"{_command(self)}, {datetime.now(UTC).date()}, {_machine()}.")
+        lines = [
+            f"{s.method:28} AP {s.average_precision:.2f}  rank {s.rank:4.1f}  first {s.first:2d} of {s.tasks}"
+            for s in board.standings
+        ]
+        lines += [f"failed  {cell.name}: {reason}" for cell, reason in failed.items()]
+        lines += [f"again   secret-rl benchmark --out {self.out} --methods {cell.method} --tasks {cell.task}"
+                  f"{' --quick' * self.quick}" for cell in failed]  # fmt: skip
+        lines.append(f"saved   {written[0]}")
+        self.answer(
+            "\n".join(lines),
+            {"leaderboard": written[1], "failed": {cell.name: reason for cell, reason in failed.items()}},
+        )
+
+
+def _command(options: Benchmark) -> str:
+    words = ["secret-rl benchmark", *(["--quick"] if options.quick else [f"--seeds {options.seeds}"])]
+    words += [f"--{name} {' '.join(value)}" for name in ("methods", "tasks") if (value := getattr(options, name))]
+    return f"`{' '.join(words)}`"
+
+
+def _machine() -> str:
+    return f"{platform.machine()}, {os.cpu_count()} cores, one thread a cell"

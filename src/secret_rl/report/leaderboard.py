@@ -1,0 +1,135 @@
+"""A leaderboard as files: Markdown for readers, CSV and JSON for plots of one's own, a heat map and a rank plot."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secret_rl.atomic import replace_text
+from secret_rl.evaluation.leaderboard import BOUNDS, NUMBERS, Leaderboard, Row
+from secret_rl.files import plain, write_csv
+from secret_rl.report.figures import plot_heat_map, plot_ranks, save_figure
+from secret_rl.tasks import task_of
+
+_COLUMNS = (*NUMBERS, "agreement", "fit_seconds", "attribution_seconds", "megabytes")
+_LEGEND = (
+    "*AP*: average precision of the steps before a reward, ranked by credit, over all rewards with a known cause in "
+    "held-out episodes; a reward that the method does not attribute counts 0. Mean over seeds, with the 95 % bootstrap "
+    "interval. *attributed*: the share that it attributes, *AP there*: over those alone. *precision* and *recall*: at "
+    "the method's own threshold of credit. *deletion*: how much more the probability of the reward falls when credited "
+    "steps are replaced than when random ones are, by a SECRET model of another seed as judge; - where that model has "
+    "not learned the task. *agreement*: overlap of the credit of two seeds. *fit*, *attribute*: seconds on one thread; "
+    "*memory*: by how much it rises in the fit."
+)
+
+
+def write_leaderboard(board: Leaderboard, folder: str | Path, about: str, name: str = "leaderboard") -> list[Path]:
+    """Write a leaderboard into a folder: its Markdown, CSV and JSON, and both figures as PNG and SVG.
+
+    Args:
+        board: What to write.
+        folder: Where.
+        about: Command, machine and date: where the numbers come from.
+        name: How the files begin.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    page, data = folder / f"{name}.md", folder / f"{name}.json"
+    replace_text(page, markdown(board, about, name))
+    rows = [row.to_json() for row in board.rows.values()]
+    standings = [plain({**vars(s), "average_precision": s.average_precision.to_json()}) for s in board.standings]
+    replace_text(data, json.dumps({"about": about, "standings": standings, "rows": plain(rows)}, indent=1) + "\n")
+    figures = [
+        path
+        for kind, figure in (("heat", _heat(board)), ("ranks", _ranks(board)))
+        for path in save_figure(figure, folder / f"{name}-{kind}")
+    ]
+    return [page, data, _write_table(board, folder / f"{name}.csv"), *figures]
+
+
+def markdown(board: Leaderboard, about: str, name: str = "leaderboard") -> str:
+    """The page: standings, the table of methods and tasks, and a section for each task."""
+    lines = ["# Leaderboard of credit methods", ""]
+    if board.standings:
+        tasks = board.standings[0].tasks
+        lines += _table(
+            ["method", f"mean AP, {tasks} tasks", "mean rank", "first, or within its interval"],
+            [
+                [s.method, f"{s.average_precision:.2f}", f"{s.rank:.1f}", f"{s.first} of {s.tasks}"]
+                for s in board.standings
+            ],
+        )
+    lines += [f"![Average precision of each method on each task]({name}-heat.png)", ""]
+    lines += [f"![Ranks of the methods over the tasks]({name}-ranks.png)", ""]
+    for task in board.tasks:
+        known = task_of(task)
+        lines += [f"## {task}", "", f"{known.description} ({known.source}; {known.episodes:,} episodes.)", ""]
+        rows = [board.rows[method, task] for method in board.methods if (method, task) in board.rows]
+        rows.sort(key=lambda row: -np.nan_to_num(board.score(row.method, task), nan=-1))
+        titles = ["method", "AP", "AP there", "attributed", "precision", "recall", "deletion", "agreement"]
+        lines += _table([*titles, "verdicts", "fit", "attribute", "memory"], [_cells(row) for row in rows])
+    return "\n".join([*lines, _LEGEND, "", about, ""])
+
+
+def _cells(row: Row) -> list[str]:
+    if row.refused is not None:
+        return [row.method, f"cannot read it: {row.refused}", *[""] * 10]
+    if row.average_precision is None:
+        return [row.method, "no truth to judge by", *[""] * 6, _verdicts(row), *[""] * 3]
+    numbers = [_number(row.numbers[name]) for name in (*NUMBERS, "agreement")]
+    seconds = [
+        f"{row.numbers[name] or 0:.{digits}f} s" for name, digits in (("fit_seconds", 0), ("attribution_seconds", 2))
+    ]
+    memory = row.numbers["megabytes"]
+    return [
+        row.method, f"{row.average_precision:.2f}", *numbers, _verdicts(row), *seconds,
+        "-" if memory is None else f"{memory:.0f} MB",
+    ]  # fmt: skip
+
+
+def _verdicts(row: Row) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in row.verdicts.items())
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(cells) + " |" for cells in (titles, ["---"] * len(titles), *rows)]
+    return [*lines, ""]
+
+
+def _write_table(board: Leaderboard, path: Path) -> Path:
+    header = ["method", "task", "seeds", "average_precision", "low", "high", *_COLUMNS, "refused"]
+
+    def cells(row: Row) -> list[object]:
+        precision = row.average_precision
+        ends = ["", "", ""] if precision is None else [precision.value, precision.low, precision.high]
+        numbers = ["" if (value := row.numbers.get(name)) is None else value for name in _COLUMNS]
+        return [row.method, row.task, row.seeds, *ends, *numbers, row.refused or ""]
+
+    return write_csv(path, header, (cells(row) for row in board.rows.values()))
+
+
+def _heat(board: Leaderboard) -> Any:
+    """Average precision, methods by tasks: best methods first, bounds last."""
+    order = _ordered(board)
+    values = [[board.score(method, task) for task in board.tasks] for method in order]
+    return plot_heat_map(np.array(values).reshape(len(order), -1), order, board.tasks, "average precision")
+
+
+def _ranks(board: Leaderboard) -> Any:
+    """The rank of each method on each task, and the mean."""
+    names = [standing.method for standing in board.standings]
+    values = np.array([[board.score(name, task) for task in board.tasks] for name in names]).reshape(len(names), -1)
+    ranks = 1 + (values[None] > values[:, None]).sum(1)
+    return plot_ranks(names, ranks, [standing.rank for standing in board.standings])
+
+
+def _ordered(board: Leaderboard) -> list[str]:
+    ranked = [standing.method for standing in board.standings]
+    others = [method for method in board.methods if method not in ranked]
+    return [*ranked, *sorted(others, key=lambda method: method in BOUNDS)]
