@@ -7,7 +7,6 @@ import inspect
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -21,7 +20,7 @@ from secret_rl.credit.base import load_method, method_class, methods
 from secret_rl.evaluation.deletion import deletion_test
 from secret_rl.evaluation.quality import credit_quality
 from secret_rl.files import VERSION, FileFormat, plain
-from secret_rl.processes import WorkerPool
+from secret_rl.processes import run_each
 from secret_rl.progress import Show, progress_bar
 from secret_rl.tasks import Data, load_data, task_of, tasks
 
@@ -121,21 +120,18 @@ def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = 
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in missing:
         groups.setdefault((cell.task, cell.fitted_as, cell.seed, cell.quick), []).append(cell)
-    judges = dict.fromkeys(judge_of(cell) for cell in missing)
+    judges = [judge for judge in dict.fromkeys(map(judge_of, missing)) if not _facts(folder, judge).is_file()]
     failed: dict[Cell, str] = {}
-    with progress_bar(progress, "cells") as tick, WorkerPool(jobs, _one_thread) as pool:
+    with progress_bar(progress, "cells") as tick:
         done = len(cells) - len(missing)
-        tick("judges of the deletion test", done, len(cells))
-        for judge in as_completed([pool.submit(_fitted, folder, judge) for judge in judges]):
-            judge.exception()  # a task that it cannot read has none
-        running = {pool.submit(run_group, folder, group): group for group in groups.values()}
-        for job in as_completed(running):
-            group = running[job]
-            done += len(group)
-            if (error := job.exception()) is not None:
-                unfinished = [cell for cell in group if outcome_of(folder, cell) is None]
-                failed |= dict.fromkeys(unfinished, f"{type(error).__name__}: {error}")
-            tick(group[-1].name, done, len(cells))
+        for _ in run_each(_fit, [(folder, judge) for judge in judges], jobs, _one_thread):
+            tick("judges of the deletion test", done, len(cells))  # a task that the judge cannot read has none
+        shared = list(groups.values())
+        for number, reason in run_each(run_group, [(folder, group) for group in shared], jobs, _one_thread):
+            done += len(shared[number])
+            if reason is not None:
+                failed |= {cell: reason for cell in shared[number] if outcome_of(folder, cell) is None}
+            tick(shared[number][-1].name, done, len(cells))
     return failed
 
 
@@ -178,11 +174,20 @@ def data_of(folder: Path, cell: Cell, seed: int) -> Data:
     return data
 
 
+def _facts(folder: Path, cell: Cell) -> Path:
+    """Where it is kept what the fit of a cell took; written last, so what is there is complete."""
+    return model_path(folder, cell).with_suffix(".json")
+
+
+def _fit(folder: Path, cell: Cell) -> None:
+    _fitted(folder, cell)
+
+
 def _fitted(folder: Path, cell: Cell) -> tuple[Any, dict[str, Any]]:
     """The fitted method of a cell, and what fitting took; kept in files, for other cells that use it."""
     method: Any = method_class(cell.fitted_as)
     path = model_path(folder, cell)
-    facts = path.with_suffix(".json")
+    facts = _facts(folder, cell)
     if facts.is_file():
         return load_method(path, device="cpu"), _FORMAT.read_json(facts)
     taken = inspect.signature(method).parameters
@@ -236,7 +241,7 @@ def _measured(folder: Path, cell: Cell) -> dict[str, Any]:
 def _deletion(folder: Path, cell: Cell, held_out: Data, credit: Attributions, threshold: float) -> float | None:
     """The deletion test of some of the rewards."""
     judge = judge_of(cell)
-    if not model_path(folder, judge).with_suffix(".json").is_file():
+    if not _facts(folder, judge).is_file():
         return None
     rng = np.random.default_rng(0)
     some = rng.permutation(len(credit))[:_DELETED]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from secret_rl.evaluation.benchmark import Cell, agreement, outcome_of
-from secret_rl.evaluation.statistics import Estimate, mean
+from secret_rl.evaluation.statistics import BOOTSTRAP, Bootstrap, Estimate, mean
 
 BOUNDS = ("oracle",)
 """Methods that are given the truth: they are shown, and not ranked."""
@@ -97,9 +97,16 @@ def _row(folder: Path, method: str, task: str, outcomes: Sequence[tuple[Cell, Ma
     numbers["fit_seconds"] = average([outcome["fit"]["seconds"] for _, outcome in outcomes])
     numbers["attribution_seconds"] = average([outcome["reading"]["seconds"] for outcome in judged])
     numbers["megabytes"] = average([outcome["fit"]["megabytes"] for _, outcome in outcomes])
-    precision = mean([[outcome["average_precision"] for outcome in judged]]) if judged else None
+    precision = _estimate([[outcome["average_precision"] for outcome in judged]]) if judged else None
     counts = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
     return Row(method, task, len(outcomes), precision, counts, numbers)
+
+
+def _estimate(values: Sequence[Sequence[float]]) -> Estimate:
+    """The mean over (tasks, seeds), with an interval where there is more than one run to draw from."""
+    if len(values) == len(values[0]) == 1:
+        return Estimate(values[0][0], -np.inf, np.inf)
+    return mean(values, Bootstrap("seeds") if len(values) == 1 else BOOTSTRAP)
 
 
 def _standings(
@@ -108,8 +115,11 @@ def _standings(
     rows: Mapping[tuple[str, str], Row],
     scores: Mapping[tuple[str, str], Sequence[float]],
 ) -> tuple[Standing, ...]:
-    """Methods that have a value for every task that any has one for; the others cannot be compared."""
+    """Methods that were run on every task that can be judged; one that cannot read a task has 0 there."""
     judged = [task for task in tasks if any(scores.get((method, task)) for method in methods)]
+    seeds = min((len(values) for values in scores.values() if values), default=0)
+    refused = {place: [0.0] * seeds for place, row in rows.items() if row.refused is not None}
+    scores = {**scores, **refused}
     complete = [m for m in methods if m not in BOUNDS and judged and all(scores.get((m, task)) for task in judged)]
     if not complete:
         return ()
@@ -118,12 +128,11 @@ def _standings(
     equal = (values[None] == values[:, None]).sum(1)
     ranks = 1 + above + (equal - 1) / 2  # (method, task)
     best = [rows[complete[int(values[:, j].argmax())], task].average_precision for j, task in enumerate(judged)]
-    lowest = np.array([np.inf if estimate is None else estimate.low for estimate in best])
-    seeds = min(len(scores[method, task]) for method in complete for task in judged)
+    lowest = np.array([np.inf if e is None else e.low if np.isfinite(e.low) else e.value for e in best])
     found = [
         Standing(
             method,
-            mean([scores[method, task][:seeds] for task in judged]),
+            _estimate([scores[method, task][:seeds] for task in judged]),
             float(ranks[i].mean()),
             int((values[i] >= lowest - 1e-9).sum()),
             len(judged),

@@ -9,6 +9,7 @@ import numpy as np
 
 from secret_rl.atomic import replace_text
 from secret_rl.evaluation.leaderboard import BOUNDS, NUMBERS, Leaderboard, Row
+from secret_rl.evaluation.statistics import Estimate
 from secret_rl.files import plain, write_csv
 from secret_rl.report.figures import plot_heat_map, plot_ranks, save_figure
 from secret_rl.tasks import task_of
@@ -57,7 +58,7 @@ def markdown(board: Leaderboard, about: str, name: str = "leaderboard") -> str:
         lines += _table(
             ["method", f"mean AP, {tasks} tasks", "mean rank", "first, or within its interval"],
             [
-                [s.method, f"{s.average_precision:.2f}", f"{s.rank:.1f}", f"{s.first} of {s.tasks}"]
+                [s.method, _interval(s.average_precision), f"{s.rank:.1f}", f"{s.first} of {s.tasks}"]
                 for s in board.standings
             ],
         )
@@ -84,9 +85,14 @@ def _cells(row: Row) -> list[str]:
     ]
     memory = row.numbers["megabytes"]
     return [
-        row.method, f"{row.average_precision:.2f}", *numbers, _verdicts(row), *seconds,
+        row.method, _interval(row.average_precision), *numbers, _verdicts(row), *seconds,
         "-" if memory is None else f"{memory:.0f} MB",
     ]  # fmt: skip
+
+
+def _interval(estimate: Estimate) -> str:
+    """With its interval, where there is one."""
+    return f"{estimate:.2f}" if np.isfinite(estimate.low) else f"{estimate.value:.2f}"
 
 
 def _verdicts(row: Row) -> str:
