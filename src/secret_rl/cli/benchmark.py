@@ -33,7 +33,7 @@ class Benchmark(Command):
 
     def run(self) -> None:
         """Run what is missing, and write the leaderboard."""
-        from secret_rl.evaluation import benchmark
+        from secret_rl.evaluation import benchmark, worth
         from secret_rl.evaluation.leaderboard import leaderboard
         from secret_rl.report.leaderboard import write_leaderboard
         from secret_rl.tasks import tasks
@@ -48,9 +48,12 @@ class Benchmark(Command):
             raise UsageError(f"--seeds must be at least 1 and --jobs 0 or more, got {self.seeds} and {self.jobs}")
         few = benchmark.QUICK_TASKS if self.quick and not self.tasks else self.tasks
         cells = benchmark.cells_of(self.methods, few, 1 if self.quick else self.seeds, quick=self.quick)
-        failed = benchmark.run(self.out, cells, jobs=self.jobs or os.cpu_count() or 1)
+        jobs = self.jobs or os.cpu_count() or 1
+        failed = benchmark.run(self.out, cells, jobs=jobs)
+        failed |= worth.run(self.out, [cell for cell in cells if cell not in failed], jobs=jobs)
         board = leaderboard(self.out, cells)
-        written = write_leaderboard(board, self.out, f"{_command(self)}, {datetime.now(UTC).date()}, {_machine()}.")
+        about = f"{_command(self)}, {datetime.now(UTC).date()}, {_machine()}."
+        written = write_leaderboard(board, self.out, about, worth=worth.compared(self.out, cells))
         lines = [
             f"{s.method:28} AP {s.average_precision:.2f}  rank {s.rank:4.1f}  first {s.first:2d} of {s.tasks}"
             for s in board.standings

@@ -48,6 +48,44 @@ class TabularModel(NamedTuple):
         return model._replace(next_states=following.astype(np.int32))
 
 
+class TabularEnv(gym.Env[Any, Any]):
+    """An environment that plays a ``TabularModel``: ``info["state"]`` names its state.
+
+    >>> chain = TabularModel.of([[0, 1], [1, 1]], [[0, 1], [0, 0]], [[0, 1], [1, 1]], start=0, max_steps=9)
+    >>> env = TabularEnv(chain, gym.spaces.Discrete(2))
+    >>> env.reset()[0], env.step(1)[1:3]
+    (np.int64(0), (1.0, True))
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012  as Gymnasium has it
+
+    def __init__(self, model: TabularModel, observation_space: gym.Space[Any]) -> None:
+        self.model, self.observation_space = model, observation_space
+        self.action_space = gym.spaces.Discrete(model.next_states.shape[1])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The state in which every episode begins."""
+        super().reset(seed=seed, options=options)
+        self._state, self._steps = self.model.start, 0
+        return self._seen()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """What the model says."""
+        pair = self._state, int(action)
+        self._state, self._steps = int(self.model.next_states[pair]), self._steps + 1
+        terminated = bool(self.model.terminated[pair])
+        truncated = not terminated and self._steps == self.model.max_steps
+        seen, info = self._seen()
+        return seen, float(self.model.rewards[pair]), terminated, truncated, info
+
+    def _seen(self) -> tuple[Any, dict[str, Any]]:
+        return self.model.observations[self._state], {"state": self.model.states[self._state]}
+
+    def tabular(self) -> TabularModel:
+        """The model itself."""
+        return self.model
+
+
 class TabularShaping(NamedTuple):
     """A potential that shapes the rewards of a ``TabularModel``.
 

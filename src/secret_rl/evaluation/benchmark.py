@@ -124,10 +124,10 @@ def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = 
     failed: dict[Cell, str] = {}
     with progress_bar(progress, "cells") as tick:
         done = len(cells) - len(missing)
-        for _ in run_each(_fit, [(folder, judge) for judge in judges], jobs, _one_thread):
+        for _ in run_each(_fit, [(folder, judge) for judge in judges], jobs, one_thread):
             tick("judges of the deletion test", done, len(cells))  # a task that the judge cannot read has none
         shared = list(groups.values())
-        for number, reason in run_each(run_group, [(folder, group) for group in shared], jobs, _one_thread):
+        for number, reason in run_each(run_group, [(folder, group) for group in shared], jobs, one_thread):
             done += len(shared[number])
             if reason is not None:
                 failed |= {cell: reason for cell in shared[number] if outcome_of(folder, cell) is None}
@@ -135,7 +135,7 @@ def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = 
     return failed
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
     """Cells run beside each other: PyTorch's threads would only wait for one another."""
     import torch
 
@@ -205,11 +205,15 @@ def _fitted(folder: Path, cell: Cell) -> tuple[Any, dict[str, Any]]:
     return new, effort
 
 
+def fitted_method(folder: Path, cell: Cell) -> Any:
+    """The method of a cell, fitted if it is not yet."""
+    method, _ = _fitted(folder, cell)
+    return method if cell.fitted_as == cell.method else method_class(cell.method).of(method)  # type: ignore[attr-defined]
+
+
 def _measured(folder: Path, cell: Cell) -> dict[str, Any]:
     """Everything that the benchmark says of a cell."""
-    method, effort = _fitted(folder, cell)
-    if cell.fitted_as != cell.method:
-        method = method_class(cell.method).of(method)  # type: ignore[attr-defined]
+    method, effort = fitted_method(folder, cell), _fitted(folder, cell)[1]
     task, held_out = task_of(cell.task), data_of(folder, cell, HELD_OUT)
     report = {"verdict": method.report.verdict, "fit": effort}
     if not task.past_matters:

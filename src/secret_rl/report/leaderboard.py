@@ -1,8 +1,9 @@
 """A leaderboard as files: Markdown for readers, CSV and JSON for plots of one's own, a heat map and a rank plot."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from secret_rl.atomic import replace_text
 from secret_rl.evaluation.leaderboard import BOUNDS, NUMBERS, Leaderboard, Row
 from secret_rl.evaluation.statistics import Estimate
+from secret_rl.evaluation.worth import CONDITIONS, INSTANCES, SEEDS, TARGETS
 from secret_rl.files import plain, write_csv
 from secret_rl.report.figures import plot_heat_map, plot_ranks, save_figure
 from secret_rl.tasks import task_of
@@ -26,7 +28,13 @@ _LEGEND = (
 )
 
 
-def write_leaderboard(board: Leaderboard, folder: str | Path, about: str, name: str = "leaderboard") -> list[Path]:
+Worth = Mapping[tuple[str, str], Mapping[str, Estimate]]
+"""By task and method, as ``evaluation.worth.compared`` gives it."""
+
+
+def write_leaderboard(
+    board: Leaderboard, folder: str | Path, about: str, name: str = "leaderboard", worth: Worth = MappingProxyType({})
+) -> list[Path]:
     """Write a leaderboard into a folder: its Markdown, CSV and JSON, and both figures as PNG and SVG.
 
     Args:
@@ -34,14 +42,20 @@ def write_leaderboard(board: Leaderboard, folder: str | Path, about: str, name: 
         folder: Where.
         about: Command, machine and date: where the numbers come from.
         name: How the files begin.
+        worth: What credit is worth to an agent, for a section of its own.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     page, data = folder / f"{name}.md", folder / f"{name}.json"
-    replace_text(page, markdown(board, about, name))
+    replace_text(page, markdown(board, about, name, worth))
     rows = [row.to_json() for row in board.rows.values()]
     standings = [plain({**vars(s), "average_precision": s.average_precision.to_json()}) for s in board.standings]
-    replace_text(data, json.dumps({"about": about, "standings": standings, "rows": plain(rows)}, indent=1) + "\n")
+    learned = [
+        {"task": task, "method": method, **{name: estimate.to_json() for name, estimate in found.items()}}
+        for (task, method), found in worth.items()
+    ]
+    content = {"about": about, "standings": standings, "rows": plain(rows), "worth": learned}
+    replace_text(data, json.dumps(content, indent=1) + "\n")
     figures = [
         path
         for kind, figure in (("heat", _heat(board)), ("ranks", _ranks(board)))
@@ -50,7 +64,7 @@ def write_leaderboard(board: Leaderboard, folder: str | Path, about: str, name: 
     return [page, data, _write_table(board, folder / f"{name}.csv"), *figures]
 
 
-def markdown(board: Leaderboard, about: str, name: str = "leaderboard") -> str:
+def markdown(board: Leaderboard, about: str, name: str, worth: Worth) -> str:
     """The page: standings, the table of methods and tasks, and a section for each task."""
     lines = ["# Leaderboard of credit methods", ""]
     if board.standings:
@@ -71,7 +85,25 @@ def markdown(board: Leaderboard, about: str, name: str = "leaderboard") -> str:
         rows.sort(key=lambda row: -np.nan_to_num(board.score(row.method, task), nan=-1))
         titles = ["method", "AP", "AP there", "attributed", "precision", "recall", "deletion", "agreement"]
         lines += _table([*titles, "verdicts", "fit", "attribute", "memory"], [_cells(row) for row in rows])
-    return "\n".join([*lines, _LEGEND, "", about, ""])
+    lines += [_LEGEND, ""]
+    for task in dict.fromkeys(task for task, _ in worth):
+        known = task_of(task)
+        lines += [f"## Worth to an agent: {task}", ""]
+        rows_of = [[method, *_worth_cells(found)] for (of, method), found in worth.items() if of == task]
+        lines += _table(["method", *CONDITIONS], rows_of)
+        lines += [
+            f"Tabular Q-learning in {INSTANCES} held-out instances, {SEEDS} learners in each for every fit of the method, "
+            f"{known.practice:,} episodes: mean discounted, unshaped return over training as a share of the best. *none*: "
+            f"no shaping. *value*: the Monte-Carlo value of {TARGETS:,} random target trajectories, no credit. "
+            "*zero-shot*: `OnlineCredit` of the method, no target trajectory. *pending*: its pending credit of the "
+            "target trajectories. The same settings for all methods.",
+            "",
+        ]
+    return "\n".join([*lines, about, ""])
+
+
+def _worth_cells(found: Mapping[str, Estimate]) -> list[str]:
+    return [f"{found[name]:.2f}" if name in found else "-" for name in CONDITIONS]
 
 
 def _cells(row: Row) -> list[str]:

@@ -69,6 +69,12 @@ class Task:
     events: Literal["all", "any"] = "all"
     """Whether credit should find all marked steps, or any: where each alone is evidence enough."""
 
+    instance: Callable[[int], gym.Env[Any, Any]] | None = None
+    """``instance(number)``: an environment of this kind to learn in, the same each time, which observes what credit
+    does and names its state; None: what credit is worth to an agent is not measured."""
+    practice: int = 1_000
+    """Episodes that agents learn for in an instance."""
+
     def judged_rewards(self, data: Data) -> NDArray[np.bool_]:
         """(steps,) which rewards are judged: of the right kind, and due to an earlier step."""
         rewards = np.asarray(data.trajectories.rewards)

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from secret_rl.envs.tabular import TabularEnv, TabularModel
 from secret_rl.tasks.task import Data, Marked, Task, last_marked, play, play_unmarked
 
 _STEPS = 50
@@ -29,10 +30,7 @@ class HiddenPassenger(gym.ObservationWrapper[Any, Any, Any]):
 
     def observation(self, observation: Any) -> Any:
         """What is seen of a state."""
-        taxi: Any = self.unwrapped
-        row, column, passenger, destination = taxi.decode(observation)
-        here = passenger != _ABOARD and _PLACES[passenger] == (row, column)
-        return np.array([row, column, destination, here], np.int64)
+        return np.array(_seen_of(self.unwrapped, observation), np.int64)
 
 
 class OneDelivery(gym.Wrapper[Any, Any, Any, Any]):
@@ -122,6 +120,32 @@ def _move(row: int, column: int, goal: tuple[int, int]) -> int:
     raise ValueError(f"no way from {(row, column)} to {goal}")
 
 
+def _seen_of(taxi: Any, state: int) -> list[int]:
+    """What ``HiddenPassenger`` shows of a state."""
+    row, column, passenger, destination = taxi.decode(state)
+    here = passenger != _ABOARD and _PLACES[passenger] == (row, column)
+    return [row, column, destination, int(here)]
+
+
+def _one_delivery(failure: float, number: int) -> gym.Env[Any, Any]:
+    """The delivery from one start: where the taxi is, where the passenger waits, and where to."""
+    taxi: Any = gym.make("Taxi-v4").unwrapped
+    states, actions = len(taxi.P), 6
+    rng = np.random.default_rng([number, states])
+    passenger, destination = rng.choice(4, 2, replace=False)
+    following = np.array([[taxi.P[s][a][0][1] for a in range(actions)] for s in range(states)])
+    decoded = np.array([list(taxi.decode(s)) for s in range(states)])
+    delivers = (decoded[:, :2] == np.array(_PLACES)[decoded[:, 3]]).all(1)
+    attempt = delivers[:, None] & (np.arange(actions) == _DROP_OFF)
+    rewards = attempt * np.where(decoded[:, 2:3] == _ABOARD, 1.0, failure)
+    model = TabularModel.of(
+        following, rewards, attempt, max_steps=_STEPS,
+        start=taxi.encode(*rng.integers(5, size=2).tolist(), int(passenger), int(destination)),
+        observations=np.array([_seen_of(taxi, s) for s in range(states)], np.int64),
+    )  # fmt: skip
+    return TabularEnv(model, gym.spaces.MultiDiscrete([5, 5, 4, 2]))
+
+
 def _delivery(failure: float, episodes: int, seed: int) -> Data:
     env = PickUps(HiddenPassenger(OneDelivery(gym.make("Taxi-v4", disable_env_checker=True), failure)))
     return play(env, episodes, seed, Driver, _STEPS)
@@ -146,6 +170,8 @@ TASKS = [
         make=partial(_delivery, 0.0),
         episodes=2_500,
         judged="positive",
+        instance=partial(_one_delivery, 0.0),
+        practice=2_000,
     ),
     Task(
         name="taxi_delivery_signed",

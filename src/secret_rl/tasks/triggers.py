@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from secret_rl.tasks.task import Data, Task
 from secret_rl.trajectories import collect
 
 _TRUTH = "trigger_activated"
+_FIRST_MAZE = 2_110_000  # of the mazes that agents learn in
 
 
 def _mazes(size: int, triggers: int, prizes: int, success_share: float | None, episodes: int, seed: int) -> Data:
@@ -17,6 +20,11 @@ def _mazes(size: int, triggers: int, prizes: int, success_share: float | None, e
         "secret_rl/Triggers-v0", episodes, seed=seed, success_share=success_share, env_options=options, progress=False
     )
     return Data(replace(data, annotations={}), np.asarray(data.annotations[_TRUTH], np.bool_))
+
+
+def _maze(size: int, triggers: int, prizes: int, number: int) -> gym.Env[Any, Any]:
+    options: dict[str, Any] = {"size": size, "triggers": triggers, "prizes": prizes}
+    return gym.make("secret_rl/Triggers-v0", layout_seed=_FIRST_MAZE + number, **options)
 
 
 def _task(size: int, triggers: int, prizes: int, episodes: int, success_share: float | None = None) -> Task:
@@ -29,6 +37,8 @@ def _task(size: int, triggers: int, prizes: int, episodes: int, success_share: f
         episodes=episodes,
         quick=2_000,
         judged="positive",
+        instance=partial(_maze, size, triggers, prizes),
+        practice=1_200,
     )
 
 

@@ -1,0 +1,126 @@
+"""What the credit of a method is worth to an agent: how much more it earns while it learns, in held-out instances."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from secret_rl.agents import QLearning
+from secret_rl.credit.base import CreditMethod
+from secret_rl.envs.tabular import best_return, tabular_of
+from secret_rl.evaluation.benchmark import NEEDS_TRUTH, Cell, fitted_method, one_thread
+from secret_rl.evaluation.statistics import Estimate, mean
+from secret_rl.files import VERSION, FileFormat
+from secret_rl.processes import run_each
+from secret_rl.progress import Show, progress_bar
+from secret_rl.shaping import OnlineCredit, PotentialShaping, estimate_potential
+from secret_rl.tasks import Task, task_of
+from secret_rl.trajectories import collect
+
+CONDITIONS = ("none", "value", "zero-shot", "pending")
+"""No shaping; the Monte-Carlo value of target trajectories, no credit; ``OnlineCredit``, no target trajectory; the
+pending credit of target trajectories."""
+INSTANCES, SEEDS, TARGETS = 16, 5, 1_000  # of the study: instances, learners in each, target trajectories
+_DISCOUNT = 0.99
+_FORMAT = FileFormat("secret-rl worth of credit", remedy="delete it: the same command computes it again")
+
+
+def worth(method: CreditMethod, task: Task, *, instances: int = INSTANCES, seeds: int = SEEDS) -> dict[str, Any]:
+    """Mean return while learning, as a share of the best one: by condition, (instances, seeds).
+
+    Tabular Q-learning with the same settings for every method. Where target trajectories hold no reward, agents that
+    should use them learn without shaping.
+    """
+    if task.instance is None:
+        raise ValueError(f"task {task.name!r} has no instances to learn in")
+    found: dict[str, Any] = {name: [] for name in CONDITIONS}
+    for number in range(instances):
+        for name in CONDITIONS:
+            if name == "pending" and method.name in NEEDS_TRUTH:  # target trajectories come without it
+                found[name] = None
+                continue
+            found[name].append(_learned(task.instance(number), name, method, task.practice, number, seeds).tolist())
+    return found
+
+
+def _learned(
+    env: gym.Env[Any, Any], condition: str, method: CreditMethod, episodes: int, number: int, seeds: int
+) -> NDArray[np.float64]:
+    """(seeds,) of one condition in one instance."""
+    arrays = tabular_of(env)
+    assert arrays is not None  # instances are finite
+    best = best_return(arrays[0], _DISCOUNT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that this is not credit, or earns nothing, shows in the result
+        shaped = env
+        if condition == "zero-shot":
+            shaped = PotentialShaping(env, OnlineCredit(method), discount=_DISCOUNT)
+        elif condition != "none":
+            target = collect(env, TARGETS, seed=number, progress=False)
+            credit = method.attribute(target, rewards="positive", progress=False) if condition == "pending" else None
+            rewarded = (target.rewards > 0).any() if credit is None else len(credit)
+            if rewarded:  # else there is nothing to estimate a potential from
+                potential = estimate_potential(target, credit, kind=condition)
+                shaped = PotentialShaping(env, potential, discount=_DISCOUNT)
+        curves = [QLearning(seed=seed, discount=_DISCOUNT).learn(shaped, episodes).curve for seed in range(seeds)]
+    return np.array([curve.returns.mean() / best for curve in curves])
+
+
+def path_of(folder: Path, cell: Cell) -> Path:
+    """Where the worth of a cell's fit is."""
+    return folder / "worth" / f"{cell.name}.json"
+
+
+def worth_of(folder: Path, cell: Cell) -> dict[str, Any] | None:
+    """The result of a cell; None if it was not run with these settings."""
+    if not path_of(folder, cell).is_file():
+        return None
+    content = _FORMAT.read_json(path_of(folder, cell))
+    found: dict[str, Any] = content["worth"]
+    return found if content["settings"] == _settings(cell) else None
+
+
+def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = None) -> dict[Cell, str]:
+    """Measure what is missing, for cells whose task has instances; the cells that failed, with the reason."""
+    wanted = [cell for cell in cells if task_of(cell.task).instance is not None]
+    missing = [cell for cell in wanted if worth_of(folder, cell) is None]
+    failed: dict[Cell, str] = {}
+    with progress_bar(progress, "learners") as tick:
+        for done, (number, reason) in enumerate(
+            run_each(_measure, [(folder, c) for c in missing], jobs, one_thread), 1
+        ):
+            if reason is not None:
+                failed[missing[number]] = reason
+            tick(missing[number].name, len(wanted) - len(missing) + done, len(wanted))
+    return failed
+
+
+def compared(folder: Path, cells: Sequence[Cell]) -> dict[tuple[str, str], dict[str, Estimate]]:
+    """By task and method: the estimate of each condition over instances and learners, of all fits that were run."""
+    fits: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cell in cells:
+        if task_of(cell.task).instance is not None and (found := worth_of(folder, cell)) is not None:
+            fits.setdefault((cell.task, cell.method), []).append(found)
+    return {
+        place: {
+            name: mean(np.concatenate([found[name] for found in group], axis=1))  # (instances, fits * seeds)
+            for name in CONDITIONS
+            if group[0][name] is not None
+        }
+        for place, group in fits.items()
+    }
+
+
+def _measure(folder: Path, cell: Cell) -> None:
+    size: Mapping[str, int] = {"instances": 2, "seeds": 2} if cell.quick else {}
+    found = worth(fitted_method(folder, cell), task_of(cell.task), **size)
+    path_of(folder, cell).parent.mkdir(parents=True, exist_ok=True)
+    _FORMAT.write_json(path_of(folder, cell), {"settings": _settings(cell), "worth": found})
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    return {**cell.settings(), "targets": TARGETS, "version": VERSION}
