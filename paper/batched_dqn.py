@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.batched_networks import Networks, Shape, first_patches, initial
+from paper.batched_networks import Layer, Networks, Shape, first_patches, initial
 from paper.batched_tasks import (
     Curves,
     Environments,
@@ -26,7 +26,7 @@ from secret_rl.envs.tabular import TabularModel, TabularShaping
 _SIDE_BY_SIDE = 8  # environments of each learner
 _FITTING = 3_000  # updates that fit values to a potential before learning
 _RISE = 1e-3  # of a potential that counts as credit
-_SHARED = ("random_steps", "batch_size", "train_every", "clip", "epsilon_test", "replay")
+_SHARED = ("random_steps", "batch_size", "train_every", "clip", "epsilon_test", "replay", "exact")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +62,9 @@ class DqnOptions(Spending):
     bootstrap: float = 0.0
     """How much of the bootstrapped value is the potential itself at first; falls to 0 over ``fade_steps``."""
     fade_steps: int | None = 100_000
+    exact: bool = False
+    """A second network learns the task's own rewards from the same batches, and is the one that is tested; the first
+    one only acts."""
     start_from_potential: bool = False
     """Fit all values of a state to its potential before learning (Wiewiora 2003: what shaping amounts to)."""
 
@@ -111,6 +114,10 @@ def dqn_many(
     each = one_each(options, len(lists), _SHARED)
     if each and _SIDE_BY_SIDE % each[0].train_every:
         raise ValueError(f"train_every must divide {_SIDE_BY_SIDE}, got {each[0].train_every}")
+    if each and each[0].exact and any(own.bootstrap or own.start_from_potential for own in each):
+        raise ValueError(
+            "exact learns the task's own rewards alone: leave bootstrap and start_from_potential as they are"
+        )
     every_shaping = shaped(lists, shapings, each)
     seen = np.shape(lists[0][0].observations)[1:]
     if len(seen) != 3 or seen[0] != seen[1]:
@@ -149,21 +156,28 @@ class _Learners:
         side, _, channels = np.shape(models[0][0].observations)[1:]
         shape = Shape(-(-side // 2), channels, tasks.actions)
         self._networks = Networks(shape, device)
-        # Networks first, then the copies that values are bootstrapped from: one product serves both.
         parameters = initial(shape, n, torch.Generator(device).manual_seed(seed))
         for number, weights in enumerate(given or ()):
             if weights is not None:
                 parameters[number * seeds : (number + 1) * seeds] = torch.as_tensor(weights, device=device)
+        # Networks that act, then those that learn the task's own rewards, if any; and then the copies that values are
+        # bootstrapped from: one product serves all.
+        self._of_each = 2 if self._common.exact else 1
+        parameters = parameters.repeat(self._of_each, 1)
+        self._learning = len(parameters)
+        self._own_options = {name: values.repeat(self._of_each, 1) for name, values in self._options.items()}
         self._parameters = torch.cat([parameters, parameters])
-        self._both = shape.views(self._parameters)
-        self._layers = shape.views(self.weights)
+        self._all = shape.views(self._parameters)
+        self._layers = shape.views(self._parameters[: self._learning])
+        self._acting = shape.views(self._parameters[:n])
+        self._tested = shape.views(self.weights)
         self._gradient = torch.zeros_like(parameters)
         self._gradients = shape.views(self._gradient)
         self._squares = torch.zeros_like(parameters)
         self._capacity = min(self._common.replay, steps + _SIDE_BY_SIDE) // _SIDE_BY_SIDE * _SIDE_BY_SIDE
         # A transition in one word: state, next state, action, whether it terminated.
         self._transitions = torch.zeros(n, self._capacity, dtype=torch.int64, device=device)
-        self._rewards = torch.zeros(n, self._capacity, device=device)
+        self._rewards = torch.zeros(self._learning, self._capacity, device=device)
         self._some = {name: bool((values != 0).any()) for name, values in self._options.items()}
         self._credited = torch.zeros(
             n, self._capacity + 1 if self._some["priority"] else 1, dtype=torch.int32, device=device
@@ -173,8 +187,8 @@ class _Learners:
 
     @property
     def weights(self) -> Tensor:
-        """(learners, parameters) of the networks that act."""
-        return self._parameters[: self._n]
+        """(learners, parameters) of the networks that are tested."""
+        return self._parameters[self._learning - self._n : self._learning]
 
     def learn(self, steps: int, test_every: int) -> Iterator[int]:
         """Take steps and update; gives the number of steps whenever it is time for a test."""
@@ -184,7 +198,7 @@ class _Learners:
             for _ in range(_FITTING):
                 fit()
             self._squares.zero_()
-            self._parameters[self._n :].copy_(self.weights)
+            self._parameters[self._learning :].copy_(self._parameters[: self._learning])
         every = self._options["target_every"][:, 0].cpu().numpy()
         due = every.copy()
         now, test = 0, 0
@@ -200,23 +214,24 @@ class _Learners:
                 continue
             update()
             if (now >= due).any():
-                those = torch.as_tensor(now >= due, device=self._device)[:, None]
+                those = torch.as_tensor(now >= due, device=self._device)[:, None].repeat(self._of_each, 1)
                 due[now >= due] += every[now >= due]
-                self._parameters[self._n :].copy_(torch.where(those, self.weights, self._parameters[self._n :]))
+                now_learned, copies = self._parameters.split(self._learning)
+                copies.copy_(torch.where(those, now_learned, copies))
 
     def test(self, episodes: int, discount: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(learners,) mean returns of test episodes: plain, and discounted."""
         start = self._tasks.starts[self._environments.first.expand(-1, episodes)]
         epsilon = torch.full((self._n, 1), self._common.epsilon_test, device=self._device)
-        return self._tasks.play(start, lambda state, _: self._acted(state, epsilon), discount)
+        return self._tasks.play(start, lambda state, _: self._acted(self._tested, state, epsilon), discount)
 
     def _chance(self) -> Tensor:
         """(learners, environments) from 0 to 1."""
         return torch.rand(self._n, _SIDE_BY_SIDE, device=self._device)
 
-    def _acted(self, state: Tensor, epsilon: Tensor) -> Tensor:
+    def _acted(self, layers: list[Layer], state: Tensor, epsilon: Tensor) -> Tensor:
         chance = torch.rand(2, *state.shape, device=self._device)
-        best = self._networks.values(self._layers, self._tasks.inputs[state]).argmax(-1)
+        best = self._networks.values(layers, self._tasks.inputs[state]).argmax(-1)
         return torch.where(chance[0] < epsilon, (chance[1] * self._tasks.actions).long(), best)
 
     def _step(self) -> None:
@@ -225,13 +240,14 @@ class _Learners:
         explored = 1 - (1 - options["epsilon_final"]) * taken / options["epsilon_steps"]
         epsilon = torch.maximum(explored, options["epsilon_final"])
         epsilon = torch.where(taken < options["random_steps"], 1.0, epsilon)
-        action = self._acted(self._environments.state, epsilon)
+        action = self._acted(self._acting, self._environments.state, epsilon)
         steps = self._environments.step(action, self._chance())
         credited = (steps.rise > _RISE) | (steps.reward > 0)
         places = ((taken + torch.arange(_SIDE_BY_SIDE, device=self._device)) % self._capacity).expand(self._n, -1)
         word = ((steps.state << 24 | steps.following) << 8) | (action << 1) | steps.terminated
         self._transitions.scatter_(1, places, word)
-        self._rewards.scatter_(1, places, steps.paid)
+        learned = torch.cat([steps.paid, steps.reward]) if self._common.exact else steps.paid
+        self._rewards.scatter_(1, places.repeat(self._of_each, 1), learned)
         if self._some["priority"]:
             order = self._credited_count + credited.long().cumsum(1) - 1
             self._credited.scatter_(1, torch.where(credited, order % self._capacity, self._capacity), places.int())
@@ -243,11 +259,11 @@ class _Learners:
 
     def _update(self) -> None:
         """One update of every network, on a batch of its own replay."""
-        options, n = self._options, self._n
+        options, n = self._own_options, self._learning
         word, reward = self._sampled()
         terminated, action = (word & 1) == 1, (word >> 1) & 127
         following, state = (word >> 8) & (2**24 - 1), word >> 32
-        inputs = self._networks.forward(self._both, self._tasks.inputs[torch.cat([state, following])])
+        inputs = self._networks.forward(self._all, self._tasks.inputs[torch.cat([state, following])])
         value = inputs[-1][n:].max(-1).values
         if self._some["bootstrap"]:
             share = options["bootstrap"] * self._environments.fading()
@@ -259,7 +275,7 @@ class _Learners:
         self._descend([layer_inputs[:n] for layer_inputs in inputs], of_values)
 
     def _sampled(self) -> tuple[Tensor, Tensor]:
-        """(learners, batch) transitions and their rewards."""
+        """(networks, batch) transitions and their rewards; both networks of a learner have the same."""
         size = self._common.batch_size
         chance = torch.rand(self._n, size, device=self._device)
         places = (chance * self._environments.taken.clamp(max=self._capacity)).long()
@@ -268,7 +284,8 @@ class _Learners:
             credited = self._credited.gather(1, (chance * known).long()).long()
             first = torch.arange(size, device=self._device) < size * self._options["priority"]
             places = torch.where(first & (known > 0), credited, places)
-        return self._transitions.gather(1, places), self._rewards.gather(1, places)
+        words = self._transitions.gather(1, places).repeat(self._of_each, 1)
+        return words, self._rewards.gather(1, places.repeat(self._of_each, 1))
 
     def _fit_to_potential(self) -> None:
         """One update towards values that are all the potential of their state."""
@@ -281,12 +298,13 @@ class _Learners:
 
     def _descend(self, inputs: list[Tensor], of_values: Tensor) -> None:
         """RMSProp, each network by itself."""
-        options, gradient = self._options, self._gradient
+        options, gradient = self._own_options, self._gradient
         self._networks.backward(self._layers, inputs, of_values, self._gradients)
         norm = gradient.square().sum(1, keepdim=True).sqrt()
         gradient *= (self._common.clip / (norm + 1e-6)).clamp(max=1)
         self._squares.mul_(options["decay"]).add_(gradient.square() * (1 - options["decay"]))
-        self.weights.sub_(options["learning_rate"] * gradient / (self._squares.sqrt() + options["stabiliser"]))
+        learned = self._parameters[: self._learning]
+        learned.sub_(options["learning_rate"] * gradient / (self._squares.sqrt() + options["stabiliser"]))
 
     def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
         """On a GPU, the same work as one graph: launching its kernels one by one would take longer than they do."""

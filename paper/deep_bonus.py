@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,13 @@ _DQN_CONDITIONS = (
     Condition("credit bonus", _CREDIT, _DQN_BONUS),
     Condition("credit bonus, credited replay", _CREDIT, {**_DQN_BONUS, **_REPLAY}),
     Condition("fading credit bonus, credited replay", _CREDIT, {**_DQN_BONUS, **_REPLAY, "fade_steps": 200_000}),
+    Condition("credit bonus steers, true reward is learned", _CREDIT, {**_DQN_BONUS, "exact": True}),
+    Condition("the same, credited replay", _CREDIT, {**_DQN_BONUS, **_REPLAY, "exact": True}),
 )
 _BEST = "credit bonus, credited replay"
 _EASIER_CONDITIONS = (*_DQN_CONDITIONS[:4], *(c for c in _DQN_CONDITIONS if c.label == _BEST))
-_ELSEWHERE_CONDITIONS = tuple(c for c in _DQN_CONDITIONS if c.label == "none" or "credit bonus" in c.label)
+_SPENT = ("credit bonus", _BEST, f"fading {_BEST}")
+_ELSEWHERE_CONDITIONS = tuple(c for c in _DQN_CONDITIONS if c.label == "none" or c.label in _SPENT)
 _INVERTED_CONDITIONS = (
     *_DQN_CONDITIONS[:2],
     Condition("weight transfer", transferred=True),
@@ -74,7 +78,9 @@ _NOTE = (
     "episode. It is not policy-invariant while it lasts; *fading*: to 0 over 200,000 (DQN) or 500,000 steps (PPO). "
     "*Count bonus*: 0.1 over the root of how often the agent came to a state. *Credited replay*: a quarter of each "
     "batch is drawn among transitions that raised the potential or were rewarded; *rewarded replay*: the same without "
-    "a potential. *credit of 1T1P*: learned with one switch, used with three. *Inverted controls*: weights come from "
+    "a potential. *Credit bonus steers, true reward is learned*: the network that acts learns with the bonus; a second "
+    "one, which is tested, learns the task's own rewards from the same batches, so that its best policy is the task's. "
+    "*credit of 1T1P*: learned with one switch, used with three. *Inverted controls*: weights come from "
     "agents that learned in 64 mazes with ordinary controls; *adapted* credit was fine-tuned to 5,000 trajectories of "
     "random play in other mazes with inverted controls. DQN explores at random in 5 % of the steps from 30,000 steps "
     "on, with a discount of 0.9; PPO has a discount of 0.99. How much a bonus pays, that each pair is paid once, and "
@@ -133,8 +139,9 @@ def run(result: DeepResult, command: str, *, only: str | None = None, jobs: int 
         if only not in (None, panel.label):
             continue
         missing = [c for c in panel.conditions if records.entry_of(record, settings_of(_cell(panel, c))) is None]
-        for first in range(0, len(missing), jobs):
-            together = replace(panel, conditions=tuple(missing[first : first + jobs]))
+        batches = (tuple(group) for _, group in groupby(missing, lambda c: c.options.get("exact", False)))
+        for conditions in (batch[first : first + jobs] for batch in batches for first in range(0, len(batch), jobs)):
+            together = replace(panel, conditions=conditions)
             [(learned, about)] = learn_batched([together], device)
             for condition in together.conditions:
                 cell = _cell(panel, condition)

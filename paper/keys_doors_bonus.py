@@ -3,7 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,73 +16,22 @@ import secret_rl as srl
 from paper import keys_doors_credit, records
 from paper.batched_tasks import device_of
 from paper.credit_runs import RESULTS, machine
-from paper.keys_doors_study import DEVELOPMENT_MAPS
-from paper.pixel_ppo import Bonus, PixelOptions, Played, pixel_ppo
+from paper.keys_doors_credit import DEVELOPMENT_MAPS, SIX_ROOMS
+from paper.pixel_bonuses import EVENTS, GOAL, Novelty, StepCredit, TrueEvents
+from paper.pixel_ppo import Bonus, PixelOptions, pixel_ppo
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.evaluation import statistics
 from secret_rl.evaluation.comparison import Table
 
-EVENTS = ("key_picked", "door_opened")  # infos that a rollout must hold
 SOLVED, WINDOW = 0.8, 50  # the goal rate, and the episodes it is taken over
-# Of random play, 0 of 120 episodes reached the goal on maps 100 to 105; with 900 steps, 7 % did.
-WORLD: dict[str, Any] = {
-    "preset": "3x3", "core": 3, "size": (40, 30), "frame_skip": 8, "max_steps": 450, "goal_reward": 5.0,
-}  # fmt: skip
-HELD_OUT_MAPS = 3_200_000  # to be looked at when everything else is settled
-_TOLD = 10  # rollouts between two lines that tell how it goes
+HELD_OUT_MAPS = 3_200_000  # first looked at when everything else was settled
+_GOAL_PAYS = 5.0
+_TOLD = 10  # rollouts between two lines that say how it goes
 _NOTE = (
-    "A new map, no trajectory of it. *True events*: 0.5 for the first key and the first door of each colour in an "
-    "episode. *Credit bonus*: what each step would earn by a model of other maps, of two rooms by two."
+    "New maps, no trajectory of any. *True events*: 0.5 for the first key and the first door of each colour in an "
+    "episode; *true keys*: for the keys alone. *Credit bonus*: what each step earns of later rewards of doors, by a "
+    "model of other maps; *credit as a potential*: the same, added up. *RND*: random network distillation."
 )
-
-
-@dataclass(eq=False)
-class TrueEvents:
-    """Pays for the first key and the first door of each colour in an episode: a bound for credit."""
-
-    key: float = 0.5
-    door: float = 0.5
-    _met: NDArray[np.bool_] | None = field(default=None, repr=False)
-
-    def paid(self, rollout: Played) -> NDArray[np.float32]:
-        """(steps, environments)."""
-        colours = [rollout.infos[name].astype(np.int64) for name in EVENTS]
-        steps, n = colours[0].shape
-        if self._met is None:
-            self._met = np.zeros((len(EVENTS), n, 256), np.bool_)
-        found, rows = np.zeros((steps, n), np.float32), np.arange(n)
-        for step in range(steps):
-            for met, worth, colour in zip(self._met, (self.key, self.door), colours, strict=True):
-                now = colour[step]
-                found[step] += worth * ((now > 0) & ~met[rows, now])
-                met[rows, now] = True
-            self._met[:, rollout.ended[step]] = False
-        return found
-
-
-@dataclass(eq=False)
-class StepCredit:
-    """Pays ``scale`` times the credit of each step above a threshold, in all at most ``cap`` an episode."""
-
-    secret: srl.Secret
-    scale: float = 1.0
-    threshold: float = 0.1
-    cap: float = 2.0
-    _earned: NDArray[np.float64] | None = field(default=None, repr=False)
-
-    def paid(self, rollout: Played) -> NDArray[np.float32]:
-        """(steps, environments)."""
-        steps, n = rollout.actions.shape
-        seen = rollout.observations.reshape(steps * n, *rollout.observations.shape[2:])
-        credit = self.secret.step_credit(seen, rollout.actions.reshape(-1)).reshape(steps, n)
-        credit = self.scale * np.where(credit > self.threshold, credit, 0.0)
-        earned = np.zeros(n) if self._earned is None else self._earned
-        found = np.zeros((steps, n), np.float32)
-        for step in range(steps):
-            found[step] = np.minimum(credit[step], self.cap - earned)
-            earned = np.where(rollout.ended[step], 0.0, earned + found[step])
-        self._earned = earned
-        return found
 
 
 @dataclass(frozen=True)
@@ -90,7 +40,7 @@ class Condition:
 
     label: str
     bonus: str | None = None
-    """"true" (``TrueEvents``) or "credit" (``StepCredit``)."""
+    """"true" (``TrueEvents``), "credit" (``StepCredit``) or "novelty" (``Novelty``)."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the bonus."""
 
@@ -98,8 +48,12 @@ class Condition:
 CONDITIONS = (
     Condition("none"),
     Condition("true events", "true"),
+    Condition("true keys", "true", {"door": 0.0}),
     Condition("credit bonus", "credit"),
+    Condition("credit as a potential", "credit", {"discount": PixelOptions().discount}),
+    Condition("RND", "novelty"),
 )
+_FEWER = tuple(c for c in CONDITIONS if c.label in ("none", "true keys", "credit bonus"))
 
 
 @dataclass(frozen=True)
@@ -115,14 +69,14 @@ class Panel:
     maps: int = 5
     seeds: int = 3
     first_map: int = HELD_OUT_MAPS
-    credit: str = "2x2-defaults"
+    credit: str = "2x3-defaults"
     """The task of ``keys_doors_credit`` whose models tell credit; map ``m`` has the model of seed ``m``."""
     ppo: PixelOptions = field(default_factory=PixelOptions)
 
     @property
-    def learners(self) -> list[tuple[Condition, int]]:
-        """The condition and the map of each."""
-        return [(c, number) for c in self.conditions for number in range(self.maps) for _ in range(self.seeds)]
+    def learners(self) -> list[tuple[Condition, int, int]]:
+        """The condition, the map and the seed of each."""
+        return list(product(self.conditions, range(self.maps), range(self.seeds)))
 
 
 @dataclass(frozen=True)
@@ -140,68 +94,93 @@ class Result:
 
 def result(quick: bool) -> Result:
     """Held-out maps; or, for a quick look, two development maps and few steps."""
-    paid = {"the goal alone pays": 0.0, "doors and the goal pay": 1.0}
-    panels = [Panel(f"3x3, {label}", {**WORLD, "door_reward": reward}, CONDITIONS) for label, reward in paid.items()]
+    world = {**SIX_ROOMS, "goal_reward": _GOAL_PAYS}
+    panels = [
+        Panel("the goal alone pays", {**world, "door_reward": 0.0}, CONDITIONS),
+        Panel("doors and the goal pay", world, _FEWER),
+    ]
     if quick:
         small = replace(PixelOptions(), side_by_side=2, rollout=16, filters=8, units=16)
         few: dict[str, Any] = {"maps": 2, "seeds": 1, "steps": 64, "first_map": DEVELOPMENT_MAPS, "ppo": small}
-        panels = [replace(panels[0], conditions=CONDITIONS[:2], **few)]
+        quick_ones = [c for c in CONDITIONS if c.bonus != "credit"]  # there is no model
+        panels = [replace(panels[0], conditions=quick_ones, **few)]
     return Result("keys_doors_bonus-quick" if quick else "keys_doors_bonus", panels)
 
 
 def run(result: Result, command: str, *, only: str | None = None, device: str = "auto") -> Path:
-    """Let the learners of every panel learn in one batch; panels that are there already are kept."""
+    """Let the learners of all panels learn in one batch; panels that are there already are kept."""
     record = records.load(result.path)
-    for panel in result.panels:
-        if only in (None, panel.label) and records.entry_of(record, settings_of(panel)) is None:
-            entry = {"label": panel.label, "settings": settings_of(panel), **learned(panel, device)}
-            records.keep(result.path, record, entry, command)
+    missing = [
+        panel
+        for panel in result.panels
+        if only in (None, panel.label) and records.entry_of(record, settings_of(panel)) is None
+    ]
+    for panel, found in zip(missing, learned(missing, device) if missing else (), strict=True):
+        records.keep(result.path, record, {"label": panel.label, "settings": settings_of(panel), **found}, command)
     return result.path
 
 
-def learned(panel: Panel, device: str) -> dict[str, Any]:
-    """How many episodes of each learner ended and how many reached the goal, rollout by rollout."""
-    bonuses = [_bonus(panel, condition, number, device) for condition, number in panel.learners]
-    makers = [partial(_made, {**panel.world, "layout_seed": panel.first_map + n}) for _, n in panel.learners]
+def learned(panels: Sequence[Panel], device: str) -> list[dict[str, Any]]:
+    """For each panel, how many episodes of each learner ended and how many reached the goal, rollout by rollout."""
+    steps, ppo = panels[0].steps, panels[0].ppo
+    if any((panel.steps, panel.ppo) != (steps, ppo) for panel in panels):
+        raise ValueError("panels that are learned together need the same steps and options: learn them one by one")
+    made = [(panel, *learner) for panel in panels for learner in panel.learners]
+    bonuses = [_bonus(panel, condition, number, seed, device) for panel, condition, number, seed in made]
+    makers = [partial(_made, {**panel.world, "layout_seed": panel.first_map + number}) for panel, _, number, _ in made]
     ended, reached, speeds = [], [], []
-    each = panel.ppo.rollout * panel.ppo.side_by_side
-    for now in pixel_ppo(
-        makers, panel.steps, panel.ppo, bonuses=bonuses, success="goal_reached", infos=EVENTS, device=device
-    ):
+    each = ppo.rollout * ppo.side_by_side
+    for now in pixel_ppo(makers, steps, ppo, bonuses=bonuses, success=GOAL, infos=EVENTS, device=device):
         ended.append([len(own) for own in now.success])
         reached.append([int(own.sum()) for own in now.success])
         speeds.append(len(makers) * each / now.seconds)
         if len(ended) % _TOLD == 0:
-            rates = _rates(ended[-_TOLD:], reached[-_TOLD:]).reshape(len(panel.conditions), -1).mean(1)
-            told = ", ".join(f"{c.label} {rate:.2f}" for c, rate in zip(panel.conditions, rates, strict=True))
-            print(f"  {panel.label}, {now.steps:,} steps ({speeds[-1]:,.0f} a second): {told}", flush=True)
-    shape = len(panel.conditions), panel.maps, panel.seeds, len(ended)
-    columns = {"ended": ended, "reached": reached}
-    return {
-        "machine": machine(device_of(device)),
-        "steps_per_second": float(np.median(speeds)),
-        "steps_per_rollout": each,
-        **{name: np.array(column).T.reshape(shape).tolist() for name, column in columns.items()},
-    }
+            print(f"  {now.steps:,} steps ({np.median(speeds[-_TOLD:]):,.0f} a second)", flush=True)
+            rates = np.sum(reached[-_TOLD:], 0) / np.maximum(np.sum(ended[-_TOLD:], 0), 1)
+            for panel, own in zip(panels, _split(panels, rates), strict=True):
+                means = zip(panel.conditions, own.reshape(len(panel.conditions), -1).mean(1), strict=True)
+                told = ", ".join(f"{condition.label} {rate:.2f}" for condition, rate in means)
+                print(f"    {panel.label}: {told}", flush=True)
+    about = {
+        "machine": machine(device_of(device)), "steps_per_second": float(np.median(speeds)), "steps_per_rollout": each,
+    }  # fmt: skip
+    columns = zip(*(_split(panels, np.array(column).T) for column in (ended, reached)), strict=True)
+    return [
+        {**about, "ended": _by_condition(panel, own[0]), "reached": _by_condition(panel, own[1])}
+        for panel, own in zip(panels, columns, strict=True)
+    ]
 
 
-def _rates(ended: Any, reached: Any) -> NDArray[np.float64]:
-    """(learners,) the goal rate over some rollouts."""
-    return np.asarray(np.sum(reached, 0) / np.maximum(np.sum(ended, 0), 1))
+def _split(panels: Sequence[Panel], of_learners: NDArray[Any]) -> list[NDArray[Any]]:
+    """What belongs to the learners of each panel."""
+    return np.split(of_learners, np.cumsum([len(panel.learners) for panel in panels])[:-1])
+
+
+def _by_condition(panel: Panel, of_learners: NDArray[np.int64]) -> Any:
+    """(conditions, maps, seeds, rollouts), as JSON holds it."""
+    return of_learners.reshape(len(panel.conditions), panel.maps, panel.seeds, -1).tolist()
 
 
 def _made(options: Mapping[str, Any]) -> gym.Env[Any, Any]:
     return gym.make(KEYS_DOORS_ID, **options)
 
 
-def _bonus(panel: Panel, condition: Condition, number: int, device: str) -> Bonus | None:
+def _bonus(panel: Panel, condition: Condition, number: int, seed: int, device: str) -> Bonus | None:
     if condition.bonus is None:
         return None
     if condition.bonus == "true":
         return TrueEvents(**condition.options)
+    if condition.bonus == "novelty":
+        return Novelty(seed=seed, device=str(device_of(device)), **condition.options)
+    return StepCredit(_secret(panel.credit, number, device).step_credit, **condition.options)
+
+
+@cache
+def _secret(task_label: str, number: int, device: str) -> srl.Secret:
+    """The credit model of a map."""
     credit = keys_doors_credit.result(quick=False)
-    task = credit.task(panel.credit)
-    return StepCredit(keys_doors_credit.model_of(credit, task, number % task.seeds, device), **condition.options)
+    task = credit.task(task_label)
+    return keys_doors_credit.model_of(credit, task, number % task.seeds, device)
 
 
 def settings_of(panel: Panel) -> dict[str, Any]:

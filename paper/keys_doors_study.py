@@ -14,7 +14,6 @@ from secret_rl.sb3 import paper_ppo
 
 # To be looked at when everything else is settled: 3,000,000 to 3,000,004 were, and then how agents act was changed.
 HELD_OUT_MAPS = 3_100_000
-DEVELOPMENT_MAPS = 100
 # Pictures of 80x60 train less than half as fast; a goal of 50, as in the paper, was not tried.
 WORLD: dict[str, Any] = {"preset": "2x2-easy", "core": 2, "size": (40, 30), "goal_reward": 5.0}
 # Random play on maps 100 to 105, 30 episodes each, opens 0.67 doors an episode and never reaches the goal where an

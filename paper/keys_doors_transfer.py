@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 import secret_rl as srl
 from paper import keys_doors_credit, records
 from paper.credit_runs import RESULTS
+from paper.keys_doors_credit import DEVELOPMENT_MAPS
 from paper.keys_doors_runs import learn
-from paper.keys_doors_study import DEVELOPMENT_MAPS, WORLD, Condition, Files, Study, jobs, left_by, slug, target_of
+from paper.keys_doors_study import WORLD, Condition, Files, Study, jobs, left_by, slug, target_of
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer
 from secret_rl.evaluation import Bootstrap, Estimate, LearningCurves, difference, median_time, ratio, share_reached

@@ -45,7 +45,7 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
     Args:
         make: Makes one environment; called in the workers. Or a function for each environment.
         num_envs: How many; with a function for each, that many.
-        workers: Processes; by default one for each core.
+        workers: Processes; by default one for each core that this process may use.
         infos: Names of the infos to pass on; by default all. Fewer are faster.
         pin: Keep each worker, and what it starts, to one core (Linux only). An environment that talks to a program of
             its own, as ViZDoom does, waits for that program at every step: on one core it is woken in time.
@@ -69,7 +69,7 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
             makers = list(make)
             check_integer("num_envs", len(makers) if num_envs is None else num_envs, max(1, len(makers)), len(makers))
         self.num_envs = num_envs = len(makers)
-        workers = min(check_integer("workers", os.cpu_count() if workers is None else workers, 1), num_envs)
+        workers = min(check_integer("workers", len(_cores()) if workers is None else workers, 1), num_envs)
         env = makers[0]()
         self.metadata = {**env.metadata, **self.metadata}
         self.render_mode, self.spec = env.render_mode, env.spec
@@ -88,7 +88,7 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         self._processes = []
         self._waiting = False
         names = None if infos is None else frozenset(infos)
-        cores = sorted(os.sched_getaffinity(0)) if pin and hasattr(os, "sched_getaffinity") else None
+        cores = _cores() if pin and hasattr(os, "sched_setaffinity") else None
         for number, part in enumerate(self._parts):
             ours, theirs = context.Pipe()
             core = None if cores is None else cores[number % len(cores)]
@@ -181,6 +181,12 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
             f"worker {number} of {len(self._parts)} ended (exit code {code}), and its environments with it. Workers "
             'import the main script: put what starts them under if __name__ == "__main__":'
         )
+
+
+def _cores() -> list[int]:
+    """That this process may use."""
+    known = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return sorted(known)
 
 
 class _KeepInfos(gym.Wrapper[Any, Any, Any, Any]):

@@ -116,6 +116,32 @@ def test_transitions_are_paid_as_the_wrapper_pays_them(potential, truncation):
     assert min(ends.values()) > 3 and (again > 3) == shaping.once
 
 
+def test_an_exact_learner_acts_for_the_bonus_and_is_judged_without():
+    """A state that pays a bonus for ever: who learns the bonus stays there, who learns the task does not."""
+    model, _ = shaped(TABLE)
+    pairs = np.zeros(model.next_states.shape, np.int32)
+    pairs[model.next_states == np.arange(len(pairs))[:, None]] = 1  # bumping into a wall
+    lure = TabularShaping.of(model, 0.9, pairs=pairs, credit=[0.0, 1.0])
+    options = {**QUICK, "shaping": False, "bonus": 1.0, "fade_steps": None}
+    lured, exact = (
+        dqn_many([model], 2, 6_000, DqnOptions(**options, exact=exact), shapings=[lure], test_every=6_000, **CPU)
+        for exact in (False, True)
+    )
+    assert (lured.returns[..., -1] <= 0).all() and (exact.returns[..., -1] == 1).all()
+    with pytest.raises(ValueError, match="own rewards alone"):
+        dqn_many([model], 1, 8, DqnOptions(exact=True, bootstrap=0.5), **CPU)
+
+
+def test_exact_networks_learn_from_the_same_transitions():
+    tasks = [shaped(TABLE), shaped(TABLE, 2)]
+    learners = learners_of(tasks, DqnOptions(random_steps=10**6, exact=True, bonus=1.0, shaping=False))
+    played(learners, 30)
+    words, rewards = learners._sampled()
+    assert words.shape == (4, 32) and torch.equal(words[:2], words[2:])
+    own = learners._tasks.rewards[(words >> 32) * learners._tasks.actions + (words >> 1 & 127)]
+    assert torch.equal(rewards[2:], own[2:]) and not torch.equal(rewards[:2], own[:2])
+
+
 def test_a_fading_bonus_pays_rises_alone_and_ends():
     model, shaping = shaped(TABLE)
     options = DqnOptions(random_steps=10**6, shaping=False, bonus=0.5, fade_steps=400)

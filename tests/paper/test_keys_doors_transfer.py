@@ -11,8 +11,9 @@ from tests.quick import quick_fits
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("vizdoom")
 
+from paper.keys_doors_credit import DEVELOPMENT_MAPS
 from paper.keys_doors_runs import Goals
-from paper.keys_doors_study import DEVELOPMENT_MAPS, Condition, Files, Study, done, left_by
+from paper.keys_doors_study import Condition, Files, Study, done, left_by
 from paper.keys_doors_transfer import CONDITIONS, Panel, TransferResult, curve, speed_up
 from paper.keys_doors_way import DISCOUNT
 

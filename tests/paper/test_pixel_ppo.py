@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from paper.keys_doors_bonus import StepCredit, TrueEvents
+from paper.pixel_bonuses import Novelty, StepCredit, TrueEvents
 from paper.pixel_ppo import PixelOptions, Played, _Learners, pixel_ppo
 
 from paper import keys_doors_bonus
@@ -111,12 +111,44 @@ def test_credit_is_paid_above_a_threshold_up_to_a_cap():
             assert observations.shape == (6, 2, 2) and actions.shape == (6,)
             return np.array([0.5, 0.05, 0.9, 0.9, 0.5, 0.3])
 
-    bonus = StepCredit(Model(), scale=2.0, cap=2.5)
+    bonus = StepCredit(Model().step_credit, scale=2.0, cap=2.5)
     ended = np.zeros((6, 1), bool)
     ended[3] = True
     rollout = Played(np.zeros((6, 1, 2, 2)), np.zeros((6, 1), int), np.zeros((6, 1)), ended, {})
     np.testing.assert_allclose(bonus.paid(rollout)[:, 0], [1.0, 0.0, 1.5, 0.0, 1.0, 0.6], atol=1e-6)
     np.testing.assert_allclose(bonus.paid(rollout)[:, 0], [0.9, 0.0, 0.0, 0.0, 1.0, 0.6], atol=1e-6)
+
+
+def test_credit_as_a_potential_telescopes():
+    credit = np.array([0.5, 0.0, 0.9, 0.0, 0.5, 0.0])
+    ended, goal = np.zeros((6, 1), bool), np.zeros((6, 1))
+    ended[[2, 5]] = True
+    goal[2] = 1  # the first episode terminates, the second is truncated
+    rollout = Played(np.zeros((6, 1, 2)), np.zeros((6, 1), int), np.zeros((6, 1)), ended, {"goal_reached": goal})
+    bonus = StepCredit(lambda seen, actions: credit, discount=0.9)
+    paid = bonus.paid(rollout)[:, 0]
+    weights = 0.9 ** np.arange(3)
+    assert paid[:3] @ weights == pytest.approx(0, abs=1e-6), "nothing is left of it once the goal is reached"
+    assert paid[3:] @ weights == pytest.approx(0.9**3 * 0.5, abs=1e-6), "the last potential is kept at a time limit"
+
+
+def test_novelty_pays_for_what_is_rarely_seen():
+    rng = np.random.default_rng(0)
+    common = rng.integers(0, 255, (1, 1, 5, 5, 1)).repeat(64, 0)
+
+    def rollout(pictures):
+        none = np.zeros(pictures.shape[:2])
+        return Played(pictures.astype(np.uint8), none.astype(int), none, none > 0, {})
+
+    bonus, other = Novelty(scale=2.0, seed=3), Novelty(scale=2.0, seed=3)
+    found = []
+    for _ in range(60):
+        pictures = common.copy()
+        pictures[-1] = rng.integers(0, 255, (1, 5, 5, 1))
+        found.append(bonus.paid(rollout(pictures)))
+        np.testing.assert_array_equal(found[-1], other.paid(rollout(pictures)), "by its seed alone")
+    assert found[-1].shape == (64, 1) and (found[-1] >= 0).all()
+    assert np.mean(found[-20:], 0)[-1] > 5 * np.mean(found[-20:], 0)[:-1].mean()
 
 
 def test_the_study_in_keys_and_doors_runs_once_and_is_told(tmp_path, monkeypatch):
@@ -125,7 +157,12 @@ def test_the_study_in_keys_and_doors_runs_once_and_is_told(tmp_path, monkeypatch
     (path,) = keys_doors_bonus.main(True, "the command")
     page = (tmp_path / "keys_doors_bonus-quick.md").read_text()
     assert path == str(tmp_path / "keys_doors_bonus-quick.md") and "`the command`" in page
-    assert "| none | 0.000" in page and "| true events | 0.000" in page and "2 maps x 1 learners x 64 steps" in page
+    assert (
+        "| none | 0.000" in page
+        and "| true events | 0.000" in page
+        and "| RND | 0.000" in page
+        and "2 maps x 1 learners x 64 steps" in page
+    )
     before = keys_doors_bonus.result(True).path.read_bytes()
     monkeypatch.setattr(keys_doors_bonus, "learned", lambda *_: pytest.fail("run twice"))
     keys_doors_bonus.main(True, "another command")

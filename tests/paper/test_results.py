@@ -97,7 +97,8 @@ def test_held_out_mazes_are_other_mazes():
 def test_held_out_maps_are_other_maps():
     pytest.importorskip("vizdoom")
     pytest.importorskip("stable_baselines3")
-    from paper.keys_doors_study import DEVELOPMENT_MAPS, HELD_OUT_MAPS
+    from paper.keys_doors_credit import DEVELOPMENT_MAPS
+    from paper.keys_doors_study import HELD_OUT_MAPS
 
     from paper import keys_doors_bonus, keys_doors_credit, keys_doors_transfer
 

@@ -13,9 +13,9 @@ from secret_rl.envs.keys_doors.env import KeysDoorsEnv
 from secret_rl.envs.keys_doors.puzzle import CELL, Cell, Puzzle, Room, Status, centre, path, plan, room_of
 
 _FORWARD, _BACKWARD, _LEFT, _RIGHT = range(4)
-_NEAR = 22.0  # a way point closer than this counts as reached
-_AIM = 9.0  # degrees off course at which to turn; a turn is 12 with the default frame skip
-_SLIDE = 2.4  # length of the slide after a step, over the length of the step (each tic keeps 0.906 of the pace)
+_NEAR = 22.0, 4.4  # a way point closer than this counts as reached: at least, and for each tic of a step
+_AIM = 9.0, 1.6  # degrees off course at which to turn, likewise; a tic turns by 3
+_SLIDE = 9.6  # length of the slide after a step, in tics at its pace (each tic keeps 0.906 of it)
 _PATIENCE = 150  # steps after which another target is chosen
 _ASTRAY = 8  # most steps for which a random action is held
 
@@ -33,6 +33,9 @@ class _Walker:
         if not 0 <= astray <= 1:
             raise ValueError(f"astray must lie between 0 and 1, got {astray}")
         self._env, self._astray = bare, astray
+        tics = bare.options.frame_skip
+        self._near, self._aim = (max(least, each * tics) for least, each in (_NEAR, _AIM))
+        self._slide = _SLIDE / tics
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
@@ -91,21 +94,21 @@ class _Walker:
         dx, dy = (x - self._last[0], y - self._last[1]) if self._last is not None else (0.0, 0.0)
         self._last = x, y
         if hypot(dx, dy) <= CELL:  # else another episode
-            x, y = x + _SLIDE * dx, y + _SLIDE * dy
+            x, y = x + self._slide * dx, y + self._slide * dy
         points = [centre(cell) for cell in route[:3]]
         aim = points[min(1, len(points) - 1)]
         if len(points) > 1:
             (x0, y0), (x1, y1) = points[:2]
             off_line = abs(y - y0) if y0 == y1 else abs(x - x0)
-            if off_line > _NEAR:  # back to the line between the two centres: beside it are walls and keys
+            if off_line > self._near:  # back to the line between the two centres: beside it are walls and keys
                 aim = points[0]
-            elif len(points) > 2 and hypot(x1 - x, y1 - y) < _NEAR:
+            elif len(points) > 2 and hypot(x1 - x, y1 - y) < self._near:
                 aim = points[2]
         distance = hypot(aim[0] - x, aim[1] - y)
         off_course = (degrees(atan2(aim[1] - y, aim[0] - x)) - self._env.snapshot.angle + 180) % 360 - 180
-        if distance < CELL / 2 and abs(off_course) > 180 - 2 * _AIM:
+        if distance < CELL / 2 and abs(off_course) > 180 - 2 * self._aim:
             return _BACKWARD  # a brake
-        if abs(off_course) > _AIM or distance < _NEAR / 2:
+        if abs(off_course) > self._aim or distance < self._near / 2:
             return _LEFT if off_course > 0 else _RIGHT
         return _FORWARD
 

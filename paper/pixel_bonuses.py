@@ -1,0 +1,140 @@
+"""What PPO on pictures is paid beside the reward: true events, credit as a bonus or a potential, and novelty."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from paper.pixel_ppo import Played
+
+EVENTS = ("key_picked", "door_opened")  # infos that a rollout must hold
+GOAL = "goal_reached"
+_CLIP = 5.0  # of pixels, in standard deviations (Burda et al. 2019)
+
+
+@dataclass(eq=False)
+class TrueEvents:
+    """Pays for the first key and the first door of each colour in an episode: a bound for credit."""
+
+    key: float = 0.5
+    door: float = 0.5
+    _met: NDArray[np.bool_] | None = field(default=None, repr=False)
+
+    def paid(self, rollout: Played) -> NDArray[np.float32]:
+        """(steps, environments)."""
+        colours = [rollout.infos[name].astype(np.int64) for name in EVENTS]
+        steps, n = colours[0].shape
+        if self._met is None:
+            self._met = np.zeros((len(EVENTS), n, 256), np.bool_)
+        found, rows = np.zeros((steps, n), np.float32), np.arange(n)
+        for step in range(steps):
+            for met, worth, colour in zip(self._met, (self.key, self.door), colours, strict=True):
+                now = colour[step]
+                found[step] += worth * ((now > 0) & ~met[rows, now])
+                met[rows, now] = True
+            self._met[:, rollout.ended[step]] = False
+        return found
+
+
+@dataclass(eq=False)
+class StepCredit:
+    """Pays ``scale`` times the credit of each step above a threshold, in all at most ``cap`` an episode.
+
+    With a ``discount``, what was paid so far is a potential instead: it is 0 once the goal is reached.
+    """
+
+    step_credit: Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.float64]]
+    """Of (rows, ...) pictures and (rows,) actions, as ``Secret.step_credit`` gives it."""
+    scale: float = 1.0
+    threshold: float = 0.1
+    cap: float = 2.0
+    discount: float | None = None
+    _earned: NDArray[np.float64] | None = field(default=None, repr=False)
+
+    def paid(self, rollout: Played) -> NDArray[np.float32]:
+        """(steps, environments)."""
+        steps, n = rollout.actions.shape
+        seen = rollout.observations.reshape(steps * n, *rollout.observations.shape[2:])
+        credit = self.step_credit(seen, rollout.actions.reshape(-1)).reshape(steps, n)
+        credit = self.scale * np.where(credit > self.threshold, credit, 0.0)
+        before = np.zeros(n) if self._earned is None else self._earned
+        found = np.zeros((steps, n), np.float32)
+        for step in range(steps):
+            after = np.minimum(before + credit[step], self.cap)
+            if self.discount is None:
+                found[step] = after - before
+            else:
+                found[step] = self.discount * np.where(rollout.infos[GOAL][step] > 0, 0.0, after) - before
+            before = np.where(rollout.ended[step], 0.0, after)
+        self._earned = before
+        return found
+
+
+class Novelty:
+    """Random network distillation (Burda et al. 2019): pays for pictures that the agent has rarely seen.
+
+    A network learns to give what a random one gives; where it errs, the picture is new. Deviations from the paper: one
+    stream of rewards, with episodes, and errors are divided by their own running deviation.
+
+    Args:
+        scale: Times the error, in units of its deviation.
+        seed: Of both networks.
+        device: Where they are computed.
+    """
+
+    def __init__(self, scale: float = 0.01, seed: int = 0, device: str = "cpu") -> None:
+        self._scale, self._device = scale, torch.device(device)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._networks: tuple[nn.Module, nn.Module] | None = None
+        self._moments: list[Tensor] = []  # count, mean and mean square of pixels
+        self._error = torch.zeros(2, device=self._device)  # sums: count, squares
+
+    def paid(self, rollout: Played) -> NDArray[np.float32]:
+        """(steps, environments)."""
+        shape = rollout.actions.shape
+        pixels = torch.as_tensor(rollout.observations, device=self._device).reshape(shape[0] * shape[1], -1).float()
+        seen = self._normalised(pixels)
+        if self._networks is None:
+            self._networks = self._made(pixels.shape[1])
+            self._adam = torch.optim.Adam(self._networks[1].parameters(), 1e-4)
+        target, learned = self._networks
+        with torch.no_grad():
+            goal = target(seen)
+            error = (learned(seen) - goal).square().mean(1)
+        order = torch.randperm(len(seen), generator=self._generator).to(self._device)
+        for rows in order.chunk(4):
+            with torch.enable_grad():
+                loss = (learned(seen[rows]) - goal[rows]).square().mean()
+                self._adam.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+            self._adam.step()
+        self._error += torch.stack([torch.tensor(float(len(error)), device=self._device), error.square().sum()])
+        deviation = (self._error[1] / self._error[0]).sqrt() + 1e-8
+        return (self._scale * error / deviation).view(shape).cpu().numpy()
+
+    def _normalised(self, pixels: Tensor) -> Tensor:
+        """Pixels over their running deviation."""
+        new = [torch.tensor(float(len(pixels)), device=self._device), pixels.sum(0), pixels.square().sum(0)]
+        self._moments = [old + more for old, more in zip(self._moments, new, strict=True)] if self._moments else new
+        count, total, squares = self._moments
+        mean = total / count
+        deviation = (squares / count - mean.square()).clamp(min=1).sqrt()
+        return ((pixels - mean) / deviation).clamp(-_CLIP, _CLIP)
+
+    def _made(self, inputs: int) -> tuple[nn.Module, nn.Module]:
+        """The random network, and the one that learns it, which is deeper."""
+
+        def layers(*sizes: int) -> nn.Module:
+            found: list[nn.Module] = []
+            for number, (before, after) in enumerate(pairwise(sizes)):
+                layer = nn.Linear(before, after)
+                nn.init.orthogonal_(layer.weight, 2**0.5, generator=self._generator)
+                nn.init.zeros_(layer.bias)
+                found += [nn.ReLU(), layer] if number else [layer]
+            return nn.Sequential(*found).to(self._device)
+
+        return layers(inputs, 128, 64), layers(inputs, 128, 128, 64)
