@@ -279,16 +279,16 @@ def agreement(folder: Path, cells: Sequence[Cell]) -> float | None:
 
 @contextmanager
 def _measuring() -> Iterator[dict[str, Any]]:
-    """Seconds, and megabytes that memory rises by at most (where the system says, which is Linux)."""
+    """Seconds of the processor, and megabytes that memory rises by at most (where the system says: Linux)."""
     effort: dict[str, Any] = {"seconds": None, "megabytes": None}
     reset, status = Path("/proc/self/clear_refs"), Path("/proc/self/status")
     before = None
     with suppress(OSError):
         reset.write_text("5")  # the peak is the present again
         before = _peak(status)
-    started = time.perf_counter()
+    started = time.process_time()
     yield effort
-    effort["seconds"] = time.perf_counter() - started
+    effort["seconds"] = time.process_time() - started
     if before is not None:
         effort["megabytes"] = (_peak(status) - before) / 1e3
 
