@@ -1,4 +1,4 @@
-"""What credit methods are worth to PPO, at a tiny size: tables of credit in a file, and agents that need nothing else."""
+"""What credit methods are worth to PPO, at a tiny size: credit in a file, and agents that need nothing else."""
 
 import json
 import subprocess
