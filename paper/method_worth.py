@@ -33,9 +33,9 @@ _NOTE = (
     "Agents see the whole state, credit methods what they see in their task. A step is paid 3 times its credit at "
     "once, where that is above 0.1, each (observation, action) pair once an episode; and 0.1 over the root of how "
     "often the agent came to a state. *count bonus*: the latter alone. *none*: neither. *true events*: the steps that "
-    "truly earn the reward, in equal shares, in place of credit. Methods were fitted on source trajectories alone; agent "
-    "*s* of an instance has the fit with seed *s*. The same settings for all methods, chosen in other mazes with "
-    "SECRET's credit."
+    "truly earn the reward, in equal shares, in place of credit. Methods were fitted on source trajectories alone; "
+    "agent *s* of an instance has the fit with seed *s*. The same settings for all methods, chosen in other mazes "
+    "with SECRET's credit."
 )
 
 
