@@ -7,10 +7,10 @@ NAMES = (
     "maze", "credit_quality", "source_data", "class_weights", "concentration", "window_size", "ablations",
     "transfer_in_domain", "transfer_bigger", "transfer_inverted", "transfer_window", "transfer_class_weights",
     "transfer_source_data", "transfer_target_data", "transfer_learned", "deep_inverted", "deep_in_domain",
-    "deep_sb3", "deep_bonus", "online", "keys_doors_credit", "keys_doors_heat", "keys_doors_transfer",
+    "deep_sb3", "deep_bonus", "method_worth", "online", "keys_doors_credit", "keys_doors_heat", "keys_doors_transfer",
     "keys_doors_bonus", "beyond_triggers", "unseen_tasks", "unseen_small", "unseen_third",
 )  # fmt: skip
-_OF_TASKS = ("beyond_triggers", "unseen_tasks", "unseen_small", "unseen_third", "deep_bonus")
+_OF_TASKS = ("beyond_triggers", "unseen_tasks", "unseen_small", "unseen_third", "deep_bonus", "method_worth")
 
 
 def main(arguments: list[str] | None = None) -> list[str]:

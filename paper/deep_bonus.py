@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from paper import records
+from paper import records, solving
 from paper.deep_runs import DQN, PPO, Condition, Deep, DeepResult, learn_batched, settings_of, test_every_of
 from paper.scenarios import credit_of
-from secret_rl.evaluation import LearningCurves, curves, statistics
-from secret_rl.evaluation.comparison import Table
+from secret_rl.evaluation import LearningCurves
 
 LAYOUTS = 820_000  # first looked at when options were settled
 DEVELOPMENT_LAYOUTS, DEVELOPMENT_MAZES = 100, 8  # what options were chosen in: no table has them
-SOLVED = 0.8  # of the best return
 _CREDIT, _ADAPTED = "OnlineCredit, once", "OnlineCredit, adapted, once"
 _COUNT = {"count": 0.1}
 _REPLAY = {"priority": 0.25}
@@ -148,7 +145,7 @@ def run(result: DeepResult, command: str, *, only: str | None = None, jobs: int 
                 own = LearningCurves({condition.label: learned[condition.label]}, optimal=learned.optimal)
                 result.curves(cell).parent.mkdir(parents=True, exist_ok=True)
                 own.save(result.curves(cell))
-                runs = _runs(own, condition.label, panel)
+                runs = solving.runs_of(own, condition.label, test_every_of(panel))
                 entry = {"label": cell.label, "settings": settings_of(cell), **about, "runs": runs}
                 records.keep(result.path, record, entry, command)
                 print(f"  {cell.label}: mean return {np.mean(runs['area']):.3f}", flush=True)
@@ -160,17 +157,6 @@ def _cell(panel: Deep, condition: Condition) -> Deep:
     return replace(panel, label=f"{panel.label}, {condition.label}", conditions=(condition,))
 
 
-def _runs(learned: LearningCurves, label: str, panel: Deep) -> dict[str, Any]:
-    """(mazes, seeds) of each: mean return over training and in the end, steps until it was solved, None for never."""
-    tests = curves.episodes_to_threshold(learned[label], fraction=SOLVED, optimal=learned.optimal, window=1)
-    steps = (tests - 1) * test_every_of(panel)  # the first test is before the first step
-    return {
-        "area": curves.area_under_curve(learned[label]).round(4).tolist(),
-        "final": curves.final_performance(learned[label]).round(4).tolist(),
-        "steps": [[int(one) if np.isfinite(one) else None for one in row] for row in steps],
-    }
-
-
 def table(result: DeepResult) -> Path:
     """Every panel's conditions, as Markdown."""
     record = records.load(result.path)
@@ -180,56 +166,8 @@ def table(result: DeepResult) -> Path:
 
 def _section(panel: Deep, record: Mapping[str, Any]) -> list[str] | None:
     found = {c.label: records.entry_of(record, settings_of(_cell(panel, c))) for c in panel.conditions}
-    if not any(found.values()):
-        return None
-    baseline = panel.conditions[0].label
-    header = ["condition", "mean return", "in the end", "P(improvement)", "solved", "steps to solve"]
-    rows = [_row(label, entry, found[baseline], len(header)) for label, entry in found.items()]
-    bootstrap = statistics.BOOTSTRAP
-    notes = [
-        f"{panel.mazes} mazes x {panel.seeds} seeds x {panel.steps:,} steps, tested every {test_every_of(panel):,}; "
-        "unshaped discounted return, mean over training (*in the end*: over the last tenth), then over agents.",
-        f"*solved*: agents that came to {SOLVED:.0%} of the best return in a test; *steps to solve*: median over all "
-        "agents, those that never did included.",
-        f"{bootstrap.confidence:.0%} bootstrap intervals over mazes and seeds ({bootstrap.draws:,} draws); "
-        f"P(improvement) paired with {baseline}.",
-    ]
-    return [Table(header, rows, notes).to_markdown().rstrip(), ""]
-
-
-def _row(label: str, entry: Mapping[str, Any] | None, baseline: Mapping[str, Any] | None, columns: int) -> list[str]:
-    if entry is None:
-        return [label, "not run", *[""] * (columns - 2)]
-    runs = entry["runs"]
-    steps = np.array(runs["steps"], np.float64)
-    steps[np.isnan(steps)] = np.inf  # null is NaN
-    better = ""
-    if baseline is not None and baseline is not entry:
-        better = f"{statistics.probability_of_improvement(runs['area'], baseline['runs']['area']):.2f}"
-    means = [f"{statistics.mean(runs[name]):.3f}" for name in ("area", "final")]
-    return [label, *means, better, f"{statistics.mean(np.isfinite(steps)):.0%}", _median(steps)]
-
-
-def _median(steps: NDArray[np.float64]) -> str:
-    """The median of (mazes, seeds) steps, infinite for never, with its interval."""
-    bootstrap = statistics.BOOTSTRAP
-    point, draws = statistics.draw(_medians, steps[..., None], bootstrap)
-    tail = (1 - bootstrap.confidence) / 2
-    ends = np.quantile(draws[:, 0], (tail, 1 - tail), method="inverted_cdf")  # nothing between a number and never
-    value, low, high = (f"{one:,.0f}" if np.isfinite(one) else "never" for one in (point[0], *ends))
-    return value if low == high else f"{value} [{low}, {high}]"
-
-
-def _medians(counts: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(draws, columns) medians, from counts (draws, runs) and columns (runs, columns)."""
-    runs = len(columns)
-    found = np.empty((len(counts), columns.shape[1]))
-    for number, column in enumerate(columns.T):
-        order = column.argsort()
-        ranks = counts[:, order].cumsum(1)
-        middle = [(ranks > rank).argmax(1) for rank in ((runs - 1) // 2, runs // 2)]
-        found[:, number] = column[order][middle].mean(0)
-    return found
+    size = f"{panel.mazes} mazes x {panel.seeds} seeds x {panel.steps:,} steps, tested every {test_every_of(panel):,}"
+    return solving.section(found, panel.conditions[0].label, size)
 
 
 def main(quick: bool, command: str, analyse_only: bool = False, *, only: str | None = None, jobs: int = 1) -> list[str]:

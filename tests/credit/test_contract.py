@@ -77,6 +77,9 @@ def test_step_credit_is_a_share_for_each_step(scoring, cues):
     assert found.shape == (data.steps,) and found.dtype == np.float64
     assert (found >= 0).all() and (found <= 1).all()
     np.testing.assert_array_equal(scoring.step_credit(data.observations[:3], data.actions[:3]), found[:3])
+    for kind in (np.uint8, np.int64):  # data may be stored in small types
+        same = (np.asarray(part).astype(kind) for part in (data.observations, data.actions))
+        np.testing.assert_array_equal(scoring.step_credit(*same), found)
     OnlineCredit(scoring).check_spaces(data.observation_space, data.action_space)
 
 

@@ -9,7 +9,7 @@ import torch
 from paper.__main__ import main
 
 import secret_rl as srl
-from paper import credit_runs, deep_bonus, deep_runs
+from paper import credit_runs, deep_bonus, deep_runs, solving
 from secret_rl import Trajectories
 from secret_rl.evaluation import LearningCurves
 
@@ -82,18 +82,17 @@ def test_steps_to_solve_are_medians_in_which_never_counts():
     steps = rng.integers(1, 9, (12, 1)) * 1000.0
     steps[:4] = np.inf
     counts = rng.multinomial(12, np.full(12, 1 / 12), 50).astype(float)
-    found = deep_bonus._medians(counts, steps)[:, 0]
+    found = solving.medians(counts, steps)[:, 0]
     expected = [np.median(np.repeat(steps[:, 0], times.astype(int))) for times in counts]
     np.testing.assert_array_equal(found, expected)
     assert np.isinf(found).any() and np.isfinite(found).any()
-    assert deep_bonus._median(np.full((2, 3), np.inf)) == "never"
-    assert deep_bonus._median(np.full((2, 3), 5000.0)) == "5,000"
-    assert deep_bonus._median(np.array([[1000.0] * 3, [2000.0] * 3, [np.inf] * 3])).startswith("2,000 [1,000, never")
+    assert solving.median(np.full((2, 3), np.inf)) == "never"
+    assert solving.median(np.full((2, 3), 5000.0)) == "5,000"
+    assert solving.median(np.array([[1000.0] * 3, [2000.0] * 3, [np.inf] * 3])).startswith("2,000 [1,000, never")
 
 
 def test_runs_say_when_a_maze_was_solved():
     returns = np.array([[[0.0, 0.3, 0.79, 0.81], [0.8, 0.0, 0.0, 0.0], [0.0, 0.1, 0.2, 0.4]]])
-    panel = deep_bonus.result(quick=False).panels[0]
-    runs = deep_bonus._runs(LearningCurves({"none": returns}, optimal=1.0), "none", panel)
+    runs = solving.runs_of(LearningCurves({"none": returns}, optimal=1.0), "none", 5_000)
     assert runs["steps"] == [[15_000, 0, None]]
     assert runs["final"] == [[0.81, 0.0, 0.4]]

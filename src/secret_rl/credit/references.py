@@ -146,6 +146,7 @@ def _pairs(observations: Any, actions: Any) -> NDArray[np.uint8]:
     columns = []
     for array in (*arrays_of(observations), *arrays_of(actions)):
         rows = np.asarray(array)
-        rows = rows.astype(np.float64 if rows.dtype.kind == "f" else np.int64) if rows.dtype != np.uint8 else rows
+        if not (rows.dtype == np.uint8 and rows.ndim > 2):  # images stay small; numbers may come in any type
+            rows = rows.astype(np.float64 if rows.dtype.kind == "f" else np.int64)
         columns.append(np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8))
     return np.concatenate(columns, axis=1)

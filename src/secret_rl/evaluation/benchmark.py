@@ -19,7 +19,7 @@ from secret_rl.credit.attributions import Attributions
 from secret_rl.credit.base import load_method, method_class, methods
 from secret_rl.evaluation.deletion import deletion_test
 from secret_rl.evaluation.quality import credit_quality
-from secret_rl.files import VERSION, FileFormat, plain
+from secret_rl.files import VERSION, FileFormat, FileFormatError, plain
 from secret_rl.processes import run_each
 from secret_rl.progress import Show, progress_bar
 from secret_rl.tasks import Data, load_data, task_of, tasks
@@ -120,7 +120,7 @@ def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = 
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in missing:
         groups.setdefault((cell.task, cell.fitted_as, cell.seed, cell.quick), []).append(cell)
-    judges = [judge for judge in dict.fromkeys(map(judge_of, missing)) if not _facts(folder, judge).is_file()]
+    judges = [judge for judge in dict.fromkeys(map(judge_of, missing)) if _effort_of(folder, judge) is None]
     failed: dict[Cell, str] = {}
     with progress_bar(progress, "cells") as tick:
         done = len(cells) - len(missing)
@@ -147,6 +147,8 @@ def run_group(folder: Path, cells: Sequence[Cell]) -> None:
     for cell in cells:
         try:
             outcome = _measured(folder, cell)
+        except FileFormatError:  # a damaged file says nothing about the method
+            raise
         except (ValueError, TypeError) as refusal:  # such spaces, or such rewards, are not for this method
             outcome = {"refused": str(refusal)}
         path = folder / "cells" / f"{cell.name}.json"
@@ -179,6 +181,15 @@ def _facts(folder: Path, cell: Cell) -> Path:
     return model_path(folder, cell).with_suffix(".json")
 
 
+def _effort_of(folder: Path, cell: Cell) -> dict[str, Any] | None:
+    """What the fit of a cell took; None if there is none with these settings."""
+    if not _facts(folder, cell).is_file():
+        return None
+    content = _FORMAT.read_json(_facts(folder, cell))
+    effort: dict[str, Any] = content["effort"]
+    return effort if content["settings"] == replace(cell, method=cell.fitted_as).settings() else None
+
+
 def _fit(folder: Path, cell: Cell) -> None:
     _fitted(folder, cell)
 
@@ -187,9 +198,8 @@ def _fitted(folder: Path, cell: Cell) -> tuple[Any, dict[str, Any]]:
     """The fitted method of a cell, and what fitting took; kept in files, for other cells that use it."""
     method: Any = method_class(cell.fitted_as)
     path = model_path(folder, cell)
-    facts = _facts(folder, cell)
-    if facts.is_file():
-        return load_method(path, device="cpu"), _FORMAT.read_json(facts)
+    if (known := _effort_of(folder, cell)) is not None:
+        return load_method(path, device="cpu"), known
     taken = inspect.signature(method).parameters
     options: dict[str, Any] = {name: value for name, value in (_QUICK if cell.quick else {}).items() if name in taken}
     if cell.method in NEEDS_TRUTH:
@@ -201,7 +211,8 @@ def _fitted(folder: Path, cell: Cell) -> tuple[Any, dict[str, Any]]:
         new.fit(source, progress=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     new.save(path)
-    _FORMAT.write_json(facts, effort)
+    settings = replace(cell, method=cell.fitted_as).settings()
+    _FORMAT.write_json(_facts(folder, cell), {"settings": settings, "effort": effort})
     return new, effort
 
 
@@ -213,16 +224,16 @@ def fitted_method(folder: Path, cell: Cell) -> Any:
 
 def _measured(folder: Path, cell: Cell) -> dict[str, Any]:
     """Everything that the benchmark says of a cell."""
-    method, effort = fitted_method(folder, cell), _fitted(folder, cell)[1]
+    method = fitted_method(folder, cell)
     task, held_out = task_of(cell.task), data_of(folder, cell, HELD_OUT)
-    report = {"verdict": method.report.verdict, "fit": effort}
-    if not task.past_matters:
+    report = {"verdict": method.report.verdict, "fit": _effort_of(folder, cell)}
+    wanted = task.judged_rewards(held_out)
+    if not task.past_matters or not wanted.any():  # there is no truth to judge by
         return report
     with _measuring() as reading:
         credit: Attributions = method.attribute(held_out.trajectories, rewards=task.judged, progress=False)
     path = credit_path(folder, cell)
     path.parent.mkdir(parents=True, exist_ok=True)
-    wanted = task.judged_rewards(held_out)
     credit = credit[wanted[held_out.trajectories.offsets[credit.episode] + credit.step]]
     credit.save(path)
     threshold = getattr(method, "threshold", THRESHOLD)
@@ -245,7 +256,7 @@ def _measured(folder: Path, cell: Cell) -> dict[str, Any]:
 def _deletion(folder: Path, cell: Cell, held_out: Data, credit: Attributions, threshold: float) -> float | None:
     """The deletion test of some of the rewards."""
     judge = judge_of(cell)
-    if not _facts(folder, judge).is_file():
+    if _effort_of(folder, judge) is None:
         return None
     rng = np.random.default_rng(0)
     some = rng.permutation(len(credit))[:_DELETED]
@@ -268,16 +279,16 @@ def agreement(folder: Path, cells: Sequence[Cell]) -> float | None:
 
 @contextmanager
 def _measuring() -> Iterator[dict[str, Any]]:
-    """Seconds, and megabytes that memory rises by at most (where the system says, which is Linux)."""
+    """Seconds of the processor, and megabytes that memory rises by at most (where the system says: Linux)."""
     effort: dict[str, Any] = {"seconds": None, "megabytes": None}
     reset, status = Path("/proc/self/clear_refs"), Path("/proc/self/status")
     before = None
     with suppress(OSError):
         reset.write_text("5")  # the peak is the present again
         before = _peak(status)
-    started = time.perf_counter()
+    started = time.process_time()
     yield effort
-    effort["seconds"] = time.perf_counter() - started
+    effort["seconds"] = time.process_time() - started
     if before is not None:
         effort["megabytes"] = (_peak(status) - before) / 1e3
 

@@ -23,7 +23,7 @@ _LEGEND = (
     "interval. *attributed*: the share that it attributes, *AP there*: over those alone. *precision* and *recall*: at "
     "the method's own threshold of credit. *deletion*: how much more the probability of the reward falls when credited "
     "steps are replaced than when random ones are, by a SECRET model of another seed as judge; - where that model has "
-    "not learned the task. *agreement*: overlap of the credit of two seeds. *fit*, *attribute*: seconds on one thread; "
+    "not learned the task. *agreement*: overlap of the credit of two seeds. *fit*, *attribute*: processor seconds, one thread; "
     "*memory*: by how much it rises in the fit."
 )
 

@@ -1,7 +1,7 @@
 """Diaster (Lin et al., 2024): the return is shared by two parts of the episode; steps get the differences of parts.
 
 Deviations: two parts, cut at a random step; the reward of a step is fitted along with the parts, and rests on the
-(observation, action) pair.
+(observation, action) pair; an LSTM in place of the GRU, since on a CPU PyTorch's takes a third of the time.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ class _Parts(nn.Module):
     def __init__(self, specs: Specs, units: int) -> None:
         super().__init__()
         self.encoder = StepEncoder(specs, units)
-        self.memory = nn.GRU(units, units, batch_first=True)
+        self.memory = nn.LSTM(units, units, batch_first=True)
         self.head = nn.Linear(units, 1)
         self.steps = StepRewards(specs, units)
 

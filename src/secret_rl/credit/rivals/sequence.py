@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _EVALUATE_EVERY = 100
 _PATIENCE = 5  # evaluations without progress after which training ends
-_PROGRESS = 0.01  # share by which a loss must fall to count as progress
+_PROGRESS = 0.01  # share of the error of a constant guess that an error must fall by to count as progress
 _VALIDATED = 500  # held-out episodes that are evaluated while training
 _NUMBERS_AT_A_TIME = 1 << 22  # of attribution: rewards times steps
 _SCORER_UPDATES, _SCORER_BATCH, _SCORED_AT_A_TIME = 400, 1_024, 1 << 15
@@ -186,13 +186,14 @@ class SequenceMethod(ArrayMethod):
             nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimiser.step()
             if (step + 1) % _EVALUATE_EVERY == 0 or step + 1 == self.options["steps"]:
-                error = float(np.mean([e.mean().item() for e, _ in self._errors(data, held_out)]))
+                found = [(e.mean().item(), g.mean().item()) for e, g in self._errors(data, held_out)]
+                error, guess = np.mean(found, axis=0).tolist()
                 if error <= min((entry["error"] for entry in curve), default=np.inf):
                     best = _copy(network)
                 curve.append({"step": step + 1, "loss": loss.item(), "error": error})
                 kept.save({"curve": curve}, network=_copy(network), best=best, optimiser=_adam(optimiser))
                 tick(f"held-out error {error:.4f}", step + 1, self.options["steps"])
-                if _rests([entry["error"] for entry in curve]):
+                if _rests([entry["error"] for entry in curve], guess):
                     break
         network.load_state_dict(best)
         return curve
@@ -347,9 +348,9 @@ def _shares(credit: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(shares / shares.sum(), np.float32)
 
 
-def _rests(errors: list[float]) -> bool:
-    """Whether errors have not fallen for a while."""
-    return len(errors) > _PATIENCE and min(errors[-_PATIENCE:]) > (1 - _PROGRESS) * min(errors[:-_PATIENCE])
+def _rests(errors: list[float], guess: float) -> bool:
+    """Whether errors have not fallen for a while, by the measure of what a constant guess gets wrong."""
+    return len(errors) > _PATIENCE and min(errors[-_PATIENCE:]) > min(errors[:-_PATIENCE]) - _PROGRESS * guess
 
 
 def _required(module: Any) -> Any:

@@ -1,0 +1,47 @@
+"""A benchmark small enough to run within a test, in its own process."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from tests.credit.conftest import cue_trajectories
+
+from secret_rl.evaluation import benchmark, worth
+from secret_rl.tasks import Data, Task, register_task, tasks
+from secret_rl.tasks import task as registry
+
+
+def cues(count, seed):
+    """A cue decides the reward of a later door."""
+    data = cue_trajectories(count, seed, kinds=(1, 0))
+    return Data(replace(data, annotations={}), np.asarray(data.annotations["cue"], np.bool_))
+
+
+def in_this_process(function, calls, workers, begin):  # noqa: ARG001
+    """Stands in for processes."""
+    for number, arguments in enumerate(calls):
+        reason = None
+        try:
+            function(*arguments)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+        yield number, reason
+
+
+@pytest.fixture
+def cue_task(monkeypatch):
+    """The task ``cue`` in the registry; cells run in this process."""
+    tasks()
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    for module in (benchmark, worth):
+        monkeypatch.setattr(module, "run_each", in_this_process)
+    return register_task(Task("cue", "here", "The door pays after the cue.", cues, 60, quick=60, judged="positive"))
+
+
+def boxed(count, seed):
+    """As ``cues``, with continuous actions."""
+    made = cues(count, seed)
+    data = made.trajectories
+    actions = np.asarray(data.actions, np.float32)[:, None]
+    return replace(made, trajectories=replace(data, actions=actions, action_space=spaces.Box(0, 1, (1,), np.float32)))
