@@ -42,8 +42,8 @@ class PpoOptions(Spending):
     """Into which the steps of an epoch are split."""
     clip: float = 0.2
     """How far the ratio of probabilities may move from 1 to any gain."""
-    entropy: float = 0.03
-    """Weight of the policy's entropy. With 0.01, many agents settle before they find a prize behind three switches."""
+    entropy: float = 0.05
+    """Weight of the policy's entropy. With 0.03, some agents settle before they find a prize behind three switches."""
     value_weight: float = 0.25
     """Of the squared error of values."""
     largest_gradient: float = 0.5

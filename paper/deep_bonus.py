@@ -19,7 +19,7 @@ _CREDIT, _ADAPTED = "OnlineCredit, once", "OnlineCredit, adapted, once"
 _COUNT = {"count": 0.1}
 _REPLAY = {"priority": 0.25}
 _DQN_BONUS = {"bonus": 3.0, "shaping": False, "fade_steps": None}
-_PPO_BONUS = {"bonus": 3 / Condition.scale, "shaping": False}  # a step is paid 3 times its credit
+_PPO_BONUS = {"bonus": 1 / Condition.scale, "shaping": False}  # a step is paid its credit
 _DQN_CONDITIONS = (
     Condition("none"),
     Condition("rewarded replay", None, _REPLAY),
@@ -71,7 +71,7 @@ _STEPS = {DQN: 300_000, PPO: 1_000_000}
 _NOTE = (
     "Agents see the whole maze, the credit model the 3x3 cells around the agent. *value*: the value of 1,000 target "
     "trajectories, as a potential; nothing else needs any. *OnlineCredit*: 0.3 times the credit, as a potential. "
-    "*Credit bonus*: a step is paid its credit at once and keeps it, times 0.9 (DQN) or 3 (PPO), each pair once an "
+    "*Credit bonus*: a step is paid its credit at once and keeps it, times 0.9 (DQN) or 1 (PPO), each pair once an "
     "episode. It is not policy-invariant while it lasts; *fading*: to 0 over 200,000 (DQN) or 500,000 steps (PPO). "
     "*Count bonus*: 0.1 over the root of how often the agent came to a state. *Credited replay*: a quarter of each "
     "batch is drawn among transitions that raised the potential or were rewarded; *rewarded replay*: the same without "

@@ -16,7 +16,7 @@ import secret_rl as srl
 from paper import keys_doors_credit, records
 from paper.batched_tasks import device_of
 from paper.credit_runs import RESULTS, machine
-from paper.keys_doors_credit import DEVELOPMENT_MAPS, SIX_ROOMS
+from paper.keys_doors_credit import DEVELOPMENT_MAPS, SMALL
 from paper.pixel_bonuses import EVENTS, GOAL, Novelty, StepCredit, TrueEvents
 from paper.pixel_ppo import Bonus, PixelOptions, pixel_ppo
 from secret_rl.envs import KEYS_DOORS_ID
@@ -25,7 +25,9 @@ from secret_rl.evaluation.comparison import Table
 
 SOLVED, WINDOW = 0.8, 50  # the goal rate, and the episodes it is taken over
 HELD_OUT_MAPS = 3_200_000  # first looked at when everything else was settled
-_GOAL_PAYS = 5.0
+SIX_ROOMS: dict[str, Any] = {
+    "preset": "3x3", "rows": 2, "core": 3, "frame_skip": 8, "max_steps": 300, "goal_reward": 5.0, **SMALL,
+}  # fmt: skip
 _TOLD = 10  # rollouts between two lines that say how it goes
 _NOTE = (
     "New maps, no trajectory of any. *True events*: 0.5 for the first key and the first door of each colour in an "
@@ -69,8 +71,10 @@ class Panel:
     maps: int = 5
     seeds: int = 3
     first_map: int = HELD_OUT_MAPS
-    credit: str = "2x3-defaults"
-    """The task of ``keys_doors_credit`` whose models tell credit; map ``m`` has the model of seed ``m``."""
+    credit: str = "2x2-defaults"
+    """The task of ``keys_doors_credit`` whose models give credit."""
+    models: int = 3
+    """Of as many seeds; map ``m`` has model ``m``, modulo their number."""
     ppo: PixelOptions = field(default_factory=PixelOptions)
 
     @property
@@ -94,10 +98,9 @@ class Result:
 
 def result(quick: bool) -> Result:
     """Held-out maps; or, for a quick look, two development maps and few steps."""
-    world = {**SIX_ROOMS, "goal_reward": _GOAL_PAYS}
     panels = [
-        Panel("the goal alone pays", {**world, "door_reward": 0.0}, CONDITIONS),
-        Panel("doors and the goal pay", world, _FEWER),
+        Panel("the goal alone pays", {**SIX_ROOMS, "door_reward": 0.0}, CONDITIONS),
+        Panel("doors and the goal pay", SIX_ROOMS, _FEWER),
     ]
     if quick:
         small = replace(PixelOptions(), side_by_side=2, rollout=16, filters=8, units=16)
@@ -172,15 +175,14 @@ def _bonus(panel: Panel, condition: Condition, number: int, seed: int, device: s
         return TrueEvents(**condition.options)
     if condition.bonus == "novelty":
         return Novelty(seed=seed, device=str(device_of(device)), **condition.options)
-    return StepCredit(_secret(panel.credit, number, device).step_credit, **condition.options)
+    return StepCredit(_secret(panel.credit, number % panel.models, device).step_credit, **condition.options)
 
 
 @cache
-def _secret(task_label: str, number: int, device: str) -> srl.Secret:
-    """The credit model of a map."""
+def _secret(task: str, seed: int, device: str) -> srl.Secret:
+    """The credit model of a task and a seed."""
     credit = keys_doors_credit.result(quick=False)
-    task = credit.task(task_label)
-    return keys_doors_credit.model_of(credit, task, number % task.seeds, device)
+    return keys_doors_credit.model_of(credit, credit.task(task), seed, device)
 
 
 def settings_of(panel: Panel) -> dict[str, Any]:

@@ -32,7 +32,6 @@ OPTIONS: dict[str, Any] = {"filters": (16, 16), "batch_size": 64, "steps": 8_000
 SMALL: dict[str, Any] = {"size": (40, 30)}
 TWO_DOORS: dict[str, Any] = {"preset": "2x2-easy", "core": 2, **SMALL}
 NINE_ROOMS: dict[str, Any] = {"preset": "3x3", **SMALL}
-SIX_ROOMS: dict[str, Any] = {"preset": "3x3", "rows": 2, "core": 3, "frame_skip": 8, "max_steps": 300, **SMALL}
 AS_LEARNED: dict[str, Any] = {**TWO_DOORS, "frame_skip": 8}  # as the PPO agent has learned it
 HARDER: dict[str, Any] = {**OPTIONS, "batch_size": 32}  # longer, doors rarer
 ADAPTING: dict[str, Any] = {"batch_size": 32, "steps": 8_000}
@@ -136,12 +135,6 @@ def result(quick: bool) -> Result:
         "keys_doors_credit",
         [
             Task("2x2-defaults", Maps("wanderer", 6_400, SOURCE), Maps("wanderer", 1_000, HELD_OUT), {}, seeds=5),
-            Task(
-                "2x3-defaults",
-                Maps("wanderer", 6_400, SOURCE, SIX_ROOMS),
-                Maps("wanderer", 1_000, HELD_OUT, SIX_ROOMS),
-                {},
-            ),
             Task("2x2", Maps("wanderer", 6_400, SOURCE), Maps("wanderer", 1_000, HELD_OUT)),
             Task(
                 "3x3",

@@ -18,7 +18,7 @@ def cues(count, seed):
     return Data(replace(data, annotations={}), np.asarray(data.annotations["cue"], np.bool_))
 
 
-def in_this_process(function, calls, workers, begin):  # noqa: ARG001
+def in_this_process(function, calls, workers, begin):
     """Stands in for processes."""
     for number, arguments in enumerate(calls):
         reason = None
