@@ -23,8 +23,8 @@ _LEGEND = (
     "interval. *attributed*: the share that it attributes, *AP there*: over those alone. *precision* and *recall*: at "
     "the method's own threshold of credit. *deletion*: how much more the probability of the reward falls when credited "
     "steps are replaced than when random ones are, by a SECRET model of another seed as judge; - where that model has "
-    "not learned the task. *agreement*: overlap of the credit of two seeds. *fit*, *attribute*: processor seconds, one thread; "
-    "*memory*: by how much it rises in the fit."
+    "not learned the task. *agreement*: overlap of the credit of two seeds. *fit*, *attribute*: processor seconds, one "
+    "thread; *memory*: by how much it rises in the fit."
 )
 
 
@@ -92,11 +92,11 @@ def markdown(board: Leaderboard, about: str, name: str, worth: Worth) -> str:
         rows_of = [[method, *_worth_cells(found)] for (of, method), found in worth.items() if of == task]
         lines += _table(["method", *CONDITIONS], rows_of)
         lines += [
-            f"Tabular Q-learning in {INSTANCES} held-out instances, {SEEDS} learners in each for every fit of the method, "
-            f"{known.practice:,} episodes: mean discounted, unshaped return over training as a share of the best. *none*: "
-            f"no shaping. *value*: the Monte-Carlo value of {TARGETS:,} random target trajectories, no credit. "
-            "*zero-shot*: `OnlineCredit` of the method, no target trajectory. *pending*: its pending credit of the "
-            "target trajectories. The same settings for all methods.",
+            f"Tabular Q-learning in {INSTANCES} held-out instances, {SEEDS} learners in each for every fit of the "
+            f"method, {known.practice:,} episodes: mean discounted, unshaped return over training as a share of the "
+            f"best. *none*: no shaping. *value*: the Monte-Carlo value of {TARGETS:,} random target trajectories, no "
+            "credit. *zero-shot*: `OnlineCredit` of the method, no target trajectory. *pending*: its pending credit of "
+            "the target trajectories. The same settings for all methods.",
             "",
         ]
     return "\n".join([*lines, about, ""])
