@@ -1,7 +1,7 @@
 """PPO on finite tasks: tasks x seeds in one batch, every learner with a network and random numbers of its own."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,7 +72,7 @@ def ppo_many(
     """Let ``seeds`` learners learn each model for at least ``steps`` steps, all of them in one batch.
 
     What a learner does depends on its seed and, up to rounding, not on the others in the batch. The same call
-    gives the same result on one device.
+    gives the same result on a CPU; a GPU adds up gradients in any order.
 
     >>> import gymnasium as gym, secret_rl
     >>> maze = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, window=None, layout_seed=1).unwrapped.tabular()
@@ -120,7 +120,8 @@ class _Learners:
             tasks, [1] * len(models), each, self._common.side_by_side, per_learner(options, each, device)
         )
         self._first_states = self._environments.first * tasks.states
-        self._every_state = self._first_states + torch.arange(tasks.states, device=device)  # (learners, states)
+        # There are fewer states than rows in a batch: networks read every state once, and rows look up their own.
+        self._inputs = tasks.inputs[self._first_states + torch.arange(tasks.states, device=device)]
         self._generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
         units = self._common.units
         sizes = [(tasks.inputs.shape[1], units), (units, units), (units, tasks.actions + 1)]
@@ -149,14 +150,17 @@ class _Learners:
                 test += test_every
             if now >= steps:
                 return
+            taken = self._common.side_by_side * self._common.rollout
+            # All at once: a GPU starts a kernel for every learner.
+            chance, *orders = self._random((1 + self._common.epochs) * taken).split(taken, 1)
             with torch.no_grad():
-                rollout = self._rollout()
-            learn_from(rollout, self._outputs, self._adam, self._common, self._random)
-            now += self._common.side_by_side * self._common.rollout
+                rollout = self._rollout(chance)
+            learn_from(rollout, self._outputs_of, self._adam, self._common, orders)
+            now += taken
 
     def test(self, episodes: int, discount: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(learners,) mean returns of test episodes: plain, and discounted."""
-        logits, _ = self._outputs(self._every_state)
+        logits, _ = self._outputs()
         cumulative = logits.softmax(-1).cumsum(-1)
         chance = self._random(self._tasks.max_steps * episodes).view(-1, self._tasks.max_steps, episodes)
         start = self._tasks.starts[self._environments.first.expand(-1, episodes)]
@@ -169,28 +173,32 @@ class _Learners:
             row.uniform_(generator=generator)
         return found
 
-    def _outputs(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """(learners, rows, actions) logits of the policy and (learners, rows) values of (learners, rows) states."""
-        seen = self._tasks.inputs[state]
+    def _outputs(self) -> tuple[Tensor, Tensor]:
+        """(learners, states, actions) logits of the policy and (learners, states) values."""
+        seen = self._inputs
         for layer in self._layers[:-1]:
             seen = linear(seen, layer).tanh()
         found = linear(seen, self._layers[-1])
         return found[..., :-1], found[..., -1]
+
+    def _outputs_of(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of (learners, rows) states, numbered within their task."""
+        logits, values = self._outputs()
+        return _of_states(logits, state), values.gather(1, state)
 
     def _drawn(self, cumulative: Tensor, state: Tensor, chance: Tensor) -> Tensor:
         """(learners, rows) actions, from (learners, states, actions) probabilities added up."""
         own = _of_states(cumulative, state - self._first_states)
         return (chance[..., None] >= own[..., :-1]).sum(-1)
 
-    def _rollout(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _rollout(self, chance: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """(learners, steps) state, action, its log-probability, advantage and what the value should have been."""
         common, environments = self._common, self._environments
-        # The network does not change in a rollout, and there are fewer states than steps: it is asked once for each.
-        logits, values = self._outputs(self._every_state)
+        logits, values = self._outputs()  # the network does not change in a rollout
         log_probabilities = logits.log_softmax(-1)
         cumulative = log_probabilities.exp().cumsum(-1)
         shape = (-1, common.rollout, common.side_by_side)
-        chance = self._random(common.rollout * common.side_by_side).view(shape)
+        chance = chance.view(shape)
         nothing = torch.zeros_like(chance[:, 0])  # every learner has one task
         taken, actions = [], []
         for time in range(common.rollout):
@@ -204,7 +212,7 @@ class _Learners:
             paid, value.view(shape), following_value.view(shape), terminated, ended, common.discount, common.decay
         ).flatten(1)
         log_probability = _of_states(log_probabilities, local[0]).gather(-1, action[..., None])[..., 0]
-        return state.flatten(1), action, log_probability, advantage, advantage + value
+        return local[0], action, log_probability, advantage, advantage + value
 
 
 def learn_from(
@@ -212,19 +220,18 @@ def learn_from(
     outputs: Callable[[Tensor], tuple[Tensor, Tensor]],
     adam: torch.optim.Optimizer,
     options: PpoOptions,
-    random: Callable[[int], Tensor],
+    orders: Iterable[Tensor],
 ) -> None:
-    """Learn from every step of a rollout as often as there are epochs, each learner in an order of its own.
+    """Learn from every step of a rollout as often as there are orders, each learner in an order of its own.
 
     ``rollout`` holds (learners, steps) what was seen, actions, their log-probabilities, advantages and what values
-    should have been; ``outputs`` gives logits and values of what was seen, and ``random`` (learners, count) numbers
-    from 0 to 1.
+    should have been; ``outputs`` gives logits and values of what was seen. Each of ``orders`` is (learners, steps)
+    numbers from 0 to 1, which are sorted.
     """
     parameters = [part for group in adam.param_groups for part in group["params"]]
     learner = torch.arange(len(rollout[1]), device=rollout[1].device)[:, None]
-    for _ in range(options.epochs):
-        order = random(rollout[1].shape[1]).argsort(dim=1, stable=True)
-        for rows in order.chunk(options.batches, 1):
+    for order in orders:
+        for rows in order.argsort(dim=1, stable=True).chunk(options.batches, 1):
             seen, action, log_probability, advantage, target = (part[learner, rows] for part in rollout)
             with torch.enable_grad():
                 losses = ppo_losses(*outputs(seen), action, log_probability, advantage, target, options)

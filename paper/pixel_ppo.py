@@ -198,7 +198,8 @@ class _Learners:
         with torch.no_grad():
             rollout, success = self._rollout()
         torch.set_num_threads(threads)
-        learn_from(rollout, self._outputs, self._adam, self._options, self._random)
+        orders = (self._random(rollout[1].shape[1]) for _ in range(self._options.epochs))
+        learn_from(rollout, self._outputs, self._adam, self._options, orders)
         return success
 
     def _random(self, count: int) -> Tensor:

@@ -79,7 +79,7 @@ def test_an_episode_that_is_cut_short_would_have_gone_on(terminated, value):
     for _ in learners.learn(4_000, 4_000):
         pass
     with torch.no_grad():
-        _, values = learners._outputs(learners._every_state)
+        _, values = learners._outputs()
     assert values[0, 0].item() == pytest.approx(value, abs=0.1)
 
 
