@@ -91,9 +91,12 @@ def test_files_hold_every_row(board, tmp_path):
     worth = {("taxi_delivery", "secret"): {"zero-shot": Estimate(0.7, 0.6, 0.8)}}
     written = write_leaderboard(found, tmp_path / "out", "the command, a machine.", worth=worth)
     assert {path.suffix for path in written} == {".md", ".json", ".csv", ".png", ".svg"}
-    page = written[0].read_text()
-    assert "| hindsight | cannot read it: it needs something else |" in page and "the command, a machine." in page
-    assert "| secret | 0.95 [0.90, 1.00] |" in page and "0.70 [0.60, 0.80]" in page
+    overview, *pages = (path.read_text() for path in written if path.suffix == ".md")
+    umbrella, taxi = pages
+    assert "| secret | 0.93" in overview and "(umbrella.md)" in overview
+    assert "| hindsight | cannot read it: it needs something else |" in taxi and "0.70 [0.60, 0.80]" in taxi
+    assert "| secret | 0.95 [0.90, 1.00] |" in umbrella and "Worth" not in umbrella
+    assert all("the command, a machine." in page for page in (overview, *pages))
     content = json.loads(written[1].read_text())
     assert [row["method"] for row in content["standings"]] == ["secret", "hindsight"]
     assert {(row["method"], row["task"]) for row in content["rows"]} == set(found.rows)

@@ -13,6 +13,8 @@ from playwright.sync_api import sync_playwright
 from tests.report.conftest import episodes, fitted, numbers
 
 import secret_rl as srl
+from secret_rl.credit.base import method_class
+from secret_rl.credit.references import oracle_attributions
 from secret_rl.report import explore
 from secret_rl.report.explorer.build import unpack
 
@@ -106,6 +108,33 @@ def test_arcs_are_the_attention_of_the_model(browser, task, triggers):
             mark.click()  # the same again: none
             assert page.locator("#timeline .arc").count() == 0
     assert checked
+
+
+def test_other_methods_have_strips_with_their_credit_for_the_chosen_reward(browser, task, tmp_path):
+    secret, data = task
+    other = oracle_attributions(data, np.asarray(data.annotations["trigger_activated"], np.bool_))
+    beside = {"oracle": other, "uniform": method_class("uniform")().fit(data)}
+    path = tmp_path / "beside.html"
+    explore(secret, data, path, trajectories=20, beside=beside, progress=False)
+    entries = [e for e in rewarded(unpack(path.read_text(encoding="utf-8"))) if e["rewards"][-1][1] > 0]
+    with opened(browser, path) as page:
+        for entry in entries[:3]:
+            pick(page, entry)
+            step = entry["rewards"][-1][0]
+            page.keyboard.press("Escape")
+            page.locator(f'[data-strip="reward"] [data-reward="{step}"]').click()
+            found = {name: page.locator(f'[data-strip="{name}"] rect[data-step]') for name in beside}
+            events = np.flatnonzero(data[entry["episode"]].annotations["trigger_activated"][: step + 1])
+            steps = [int(bar.get_attribute("data-step")) for bar in found["oracle"].all()]
+            assert steps == events.tolist() and found["uniform"].count() == step + 1
+            page.keyboard.press("Escape")
+            assert page.locator('[data-strip="oracle"] rect[data-step]').count() == 0
+        negative = next((e for e in entries if e["rewards"][0][1] < 0), None)
+        if negative is not None:
+            pick(page, negative)
+            page.keyboard.press("Escape")
+            page.locator(f'[data-strip="reward"] [data-reward="{negative["rewards"][0][0]}"]').click()
+            assert "no credit" in page.locator('[data-strip="oracle"]').inner_text(), "it credits positive rewards"
 
 
 def test_steps_and_rewards_by_keyboard_button_and_pointer(browser, triggers):

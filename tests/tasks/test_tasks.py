@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from secret_rl.envs.tabular import best_return
+from secret_rl.evaluation.benchmark import default_tasks
 from secret_rl.tasks import HELD_OUT, TRAINING, Task, load_data, register_task, task_of, tasks
 from secret_rl.tasks import task as registry
+from secret_rl.tasks.task import step_numbers
 
 KEY, APPLE, DOOR = 1, 2, 3  # channels
 AHEAD = np.array([(0, 1), (2, 1), (1, 0), (1, 2)])  # where each action leads, in a view of 3x3 cells
@@ -109,3 +111,13 @@ def test_data_is_made_once(tmp_path):
     again = load_data(Task("small", "here", "Not made again.", None, 10), 4, 0, tmp_path)
     assert first.trajectories.equals(again.trajectories)
     np.testing.assert_array_equal(first.truth, again.truth)
+
+
+def test_doors_are_due_to_the_keys_that_were_taken_for_them():
+    pytest.importorskip("vizdoom")
+    task = task_of("keys_doors")
+    data = task.make(2, 5)
+    judged = task.judged_rewards(data)
+    assert judged.any() and (np.asarray(data.trajectories.rewards)[judged] == 1).all()
+    assert (data.truth[judged] < step_numbers(data.trajectories)[judged]).all(), "a key is taken before its door opens"
+    assert task.costly and task.name not in default_tasks()

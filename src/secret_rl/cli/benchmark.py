@@ -25,17 +25,18 @@ class Benchmark(Command):
 
     out: Path = Path("runs/benchmark")  # Folder of data, models, cells and the leaderboard.
     methods: tuple[Method, ...] = ()  # Which methods; by default all.
-    tasks: tuple[str, ...] = ()  # Which tasks; by default all whose rewards the past decides.
+    tasks: tuple[str, ...] = ()  # Which tasks; by default all whose rewards the past decides, but for keys_doors.
     seeds: int = 3  # Fits of each method on each task.
     jobs: int = 0  # Cells at a time; by default one for each core.
     quick: bool = False  # Small data and short training, one seed, four tasks: five minutes on two cores.
+    explorers: bool = False  # Write a page for each task, too, that shows the methods on the same episodes.
     list_tasks: bool = False  # Only say which tasks there are.
 
     def run(self) -> None:
         """Run what is missing, and write the leaderboard."""
         from secret_rl.evaluation import benchmark, worth
         from secret_rl.evaluation.leaderboard import leaderboard
-        from secret_rl.report.leaderboard import write_leaderboard
+        from secret_rl.report.leaderboard import write_explorers, write_leaderboard
         from secret_rl.tasks import tasks
 
         if self.list_tasks:
@@ -52,6 +53,7 @@ class Benchmark(Command):
         failed = benchmark.run(self.out, cells, jobs=jobs)
         failed |= worth.run(self.out, [cell for cell in cells if cell not in failed], jobs=jobs)
         board = leaderboard(self.out, cells)
+        pages = write_explorers(self.out, self.out, cells) if self.explorers else []
         about = f"{_command(self)}, {datetime.now(UTC).date()}, {_machine()}."
         written = write_leaderboard(board, self.out, about, worth=worth.compared(self.out, cells))
         lines = [
@@ -61,10 +63,14 @@ class Benchmark(Command):
         lines += [f"failed  {cell.name}: {reason}" for cell, reason in failed.items()]
         lines += [f"again   secret-rl benchmark --out {self.out} --methods {cell.method} --tasks {cell.task}"
                   f"{' --quick' * self.quick}" for cell in failed]  # fmt: skip
-        lines.append(f"saved   {written[0]}")
+        lines += [f"saved   {path}" for path in (written[0], *pages)]
         self.answer(
             "\n".join(lines),
-            {"leaderboard": written[1], "failed": {cell.name: reason for cell, reason in failed.items()}},
+            {
+                "leaderboard": written[1],
+                "explorers": pages,
+                "failed": {cell.name: reason for cell, reason in failed.items()},
+            },
         )
 
 

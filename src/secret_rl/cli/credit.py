@@ -164,6 +164,7 @@ class Explore(_WithModel):
     out: Path = Path("explorer.html")  # File to write.
     trajectories: int = 50  # How many to show: successful, mispredicted and long ones are among them.
     episodes: tuple[int, ...] = ()  # Show these instead, by number.
+    beside: tuple[Path, ...] = ()  # Files of other methods, whose credit for the same rewards is shown below.
     # Show the values and the shaped reward of this potential, a file; by default of the model's own credit.
     potential: Path | None = None
     discount: float = 0.99  # Of the shaped reward.
@@ -177,7 +178,8 @@ class Explore(_WithModel):
         from secret_rl.report import explore
 
         self.load()  # the warning
-        made = explore(out=self.out, **{**self.settings(), "episodes": self.episodes or None})
+        others = {path.stem: load_method(path, device=self.device) for path in self.beside}
+        made = explore(out=self.out, **{**self.settings(), "episodes": self.episodes or None, "beside": others})
         lines = [f"saved       {made.path} ({made.bytes / 1e6:.2f} MB, {len(made.episodes)} trajectories)"]
         lines += [f"note        {note}" for note in made.notes]
         content = {"page": made.path, "bytes": made.bytes, "episodes": made.episodes, "notes": made.notes}

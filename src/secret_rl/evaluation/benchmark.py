@@ -63,8 +63,8 @@ class Cell:
 
 
 def default_tasks() -> list[str]:
-    """The tasks that are compared: all whose rewards the past decides."""
-    return [name for name, task in tasks().items() if task.past_matters]
+    """The tasks that are compared: all whose rewards the past decides, but for costly ones."""
+    return [name for name, task in tasks().items() if task.past_matters and not task.costly]
 
 
 def cells_of(
@@ -205,7 +205,7 @@ def _fitted(folder: Path, cell: Cell) -> tuple[Any, dict[str, Any]]:
     if cell.method in NEEDS_TRUTH:
         options["annotation"] = _TRUTH
     source = data_of(folder, cell, SOURCE).trajectories
-    new = method(seed=cell.seed, device="cpu", **options)
+    new = method(seed=cell.seed, device="auto" if task_of(cell.task).costly else "cpu", **options)
     with warnings.catch_warnings(), _measuring() as effort:
         warnings.simplefilter("ignore", UserWarning)  # the verdict is in the table
         new.fit(source, progress=False)

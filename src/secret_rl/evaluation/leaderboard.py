@@ -14,6 +14,7 @@ BOUNDS = ("oracle",)
 """Methods that are given the truth: they are shown, and not ranked."""
 NUMBERS = ("attributed_precision", "attributed", "precision", "recall", "deletion")
 """Means over seeds that a row has beside its average precision."""
+_DIGITS = 2  # of average precision, that ranks look at
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ class Standing:
     average_precision: Estimate
     """Mean over tasks; the interval is over tasks and seeds."""
     rank: float
-    """Mean rank over tasks, 1 for the best; equal values share their ranks."""
+    """Mean of ``ranks``."""
+    ranks: tuple[float, ...]
+    """On each task that is judged, 1 for the best; values that are equal to the hundredth share their ranks."""
     first: int
     """Tasks on which it is first, or within the interval of the first."""
     tasks: int
@@ -123,17 +126,19 @@ def _standings(
     complete = [m for m in methods if m not in BOUNDS and judged and all(scores.get((m, task)) for task in judged)]
     if not complete:
         return ()
-    values = np.array([[np.mean(scores[method, task]) for task in judged] for method in complete])
+    # A difference of less than a hundredth says nothing, however little three seeds differ.
+    values = np.array([[np.mean(scores[method, task]) for task in judged] for method in complete]).round(_DIGITS)
     above = (values[None] > values[:, None]).sum(1)
     equal = (values[None] == values[:, None]).sum(1)
     ranks = 1 + above + (equal - 1) / 2  # (method, task)
     best = [rows[complete[int(values[:, j].argmax())], task].average_precision for j, task in enumerate(judged)]
-    lowest = np.array([np.inf if e is None else e.low if np.isfinite(e.low) else e.value for e in best])
+    lowest = np.array([np.inf if e is None else e.low if np.isfinite(e.low) else e.value for e in best]).round(_DIGITS)
     found = [
         Standing(
             method,
             _estimate([scores[method, task][:seeds] for task in judged]),
             float(ranks[i].mean()),
+            tuple(ranks[i].tolist()),
             int((values[i] >= lowest - 1e-9).sum()),
             len(judged),
         )

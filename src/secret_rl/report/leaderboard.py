@@ -1,7 +1,8 @@
-"""A leaderboard as files: Markdown for readers, CSV and JSON for plots of one's own, a heat map and a rank plot."""
+"""A leaderboard as files: pages for readers, explorers, CSV and JSON for plots of one's own, two figures."""
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -9,13 +10,18 @@ from typing import Any
 import numpy as np
 
 from secret_rl.atomic import replace_text
+from secret_rl.credit.attributions import Attributions
+from secret_rl.evaluation.benchmark import HELD_OUT, JUDGE, Cell, credit_path, data_of, fitted_method, outcome_of
 from secret_rl.evaluation.leaderboard import BOUNDS, NUMBERS, Leaderboard, Row
 from secret_rl.evaluation.statistics import Estimate
 from secret_rl.evaluation.worth import CONDITIONS, INSTANCES, SEEDS, TARGETS
 from secret_rl.files import plain, write_csv
+from secret_rl.report.explorer import explore
 from secret_rl.report.figures import plot_heat_map, plot_ranks, save_figure
 from secret_rl.tasks import task_of
 
+NAME = "leaderboard"  # how files begin
+_EPISODES = 12  # on an explorer page
 _COLUMNS = (*NUMBERS, "agreement", "fit_seconds", "attribution_seconds", "megabytes")
 _LEGEND = (
     "*AP*: average precision of the steps before a reward, ranked by credit, over all rewards with a known cause in "
@@ -26,28 +32,30 @@ _LEGEND = (
     "not learned the task. *agreement*: overlap of the credit of two seeds. *fit*, *attribute*: processor seconds, one "
     "thread; *memory*: by how much it rises in the fit."
 )
-
+_STANDINGS = (
+    "*AP*: average precision of the steps that truly earned a reward, mean over tasks and seeds, with the 95 % "
+    "bootstrap interval over both; 0 on a task that the method cannot read. *rank*: mean over tasks of the place by average "
+    "precision; what is equal to the hundredth shares a place. Methods that are given the truth are not ranked."
+)
 
 Worth = Mapping[tuple[str, str], Mapping[str, Estimate]]
 """By task and method, as ``evaluation.worth.compared`` gives it."""
 
 
 def write_leaderboard(
-    board: Leaderboard, folder: str | Path, about: str, name: str = "leaderboard", worth: Worth = MappingProxyType({})
+    board: Leaderboard, folder: str | Path, about: str, worth: Worth = MappingProxyType({})
 ) -> list[Path]:
-    """Write a leaderboard into a folder: its Markdown, CSV and JSON, and both figures as PNG and SVG.
+    """Write a leaderboard into a folder: Markdown, CSV, JSON, two figures as PNG and SVG, and a page for each task.
 
     Args:
         board: What to write.
-        folder: Where.
+        folder: Where. A task's page links to the explorer ``<task>.html`` if that is there.
         about: Command, machine and date: where the numbers come from.
-        name: How the files begin.
-        worth: What credit is worth to an agent, for a section of its own.
+        worth: What credit is worth to an agent, for a section of the task's page.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    page, data = folder / f"{name}.md", folder / f"{name}.json"
-    replace_text(page, markdown(board, about, name, worth))
+    page, data = folder / f"{NAME}.md", folder / f"{NAME}.json"
     rows = [row.to_json() for row in board.rows.values()]
     standings = [plain({**vars(s), "average_precision": s.average_precision.to_json()}) for s in board.standings]
     learned = [
@@ -59,14 +67,44 @@ def write_leaderboard(
     figures = [
         path
         for kind, figure in (("heat", _heat(board)), ("ranks", _ranks(board)))
-        for path in save_figure(figure, folder / f"{name}-{kind}")
+        for path in save_figure(figure, folder / f"{NAME}-{kind}")
     ]
-    return [page, data, _write_table(board, folder / f"{name}.csv"), *figures]
+    replace_text(page, _overview(board, about))
+    pages = [folder / f"{task}.md" for task in board.tasks]
+    for task, path in zip(board.tasks, pages, strict=True):
+        own = {method: found for (of, method), found in worth.items() if of == task}
+        replace_text(path, _task_page(board, task, about, own, path.with_suffix(".html").is_file()))
+    return [page, data, _write_table(board, folder / f"{NAME}.csv"), *figures, *pages]
 
 
-def markdown(board: Leaderboard, about: str, name: str, worth: Worth) -> str:
-    """The page: standings, the table of methods and tasks, and a section for each task."""
-    lines = ["# Leaderboard of credit methods", ""]
+def write_explorers(folder: Path, out: Path, cells: Sequence[Cell]) -> list[Path]:
+    """Write an explorer page for each task: held-out episodes as SECRET sees them, and the credit of all methods.
+
+    Args:
+        folder: Of the benchmark.
+        out: Where.
+        cells: Those of the benchmark; fits with the first seed are shown.
+    """
+    written = []
+    for task in dict.fromkeys(cell.task for cell in cells):
+        own = {c.method: credit_path(folder, c) for c in cells if c.task == task and c.seed == 0}
+        beside = {m: Attributions.load(path) for m, path in own.items() if m != JUDGE and path.is_file()}
+        shown = next((c for c in cells if (c.task, c.method, c.seed) == (task, JUDGE, 0)), None)
+        if shown is None or "average_precision" not in (outcome_of(folder, shown) or {}):
+            continue
+        data = data_of(folder, shown, HELD_OUT)
+        marked = replace(data.trajectories, annotations={"true event": data.causes()}, trusted=True)
+        page = explore(
+            fitted_method(folder, shown), marked, out / f"{task}.html", trajectories=_EPISODES, beside=beside,
+            title=f"Credit methods on {task}", progress=False,
+        )  # fmt: skip
+        written.append(page.path)
+    return written
+
+
+def _overview(board: Leaderboard, about: str) -> str:
+    """Standings, figures, and the tasks."""
+    lines = ["# Standings", ""]
     if board.standings:
         tasks = board.standings[0].tasks
         lines += _table(
@@ -76,21 +114,26 @@ def markdown(board: Leaderboard, about: str, name: str, worth: Worth) -> str:
                 for s in board.standings
             ],
         )
-    lines += [f"![Average precision of each method on each task]({name}-heat.png)", ""]
-    lines += [f"![Ranks of the methods over the tasks]({name}-ranks.png)", ""]
-    for task in board.tasks:
-        known = task_of(task)
-        lines += [f"## {task}", "", f"{known.description} ({known.source}; {known.episodes:,} episodes.)", ""]
-        rows = [board.rows[method, task] for method in board.methods if (method, task) in board.rows]
-        rows.sort(key=lambda row: -np.nan_to_num(board.score(row.method, task), nan=-1))
-        titles = ["method", "AP", "AP there", "attributed", "precision", "recall", "deletion", "agreement"]
-        lines += _table([*titles, "verdicts", "fit", "attribute", "memory"], [_cells(row) for row in rows])
+    lines += [_STANDINGS, ""]
+    lines += [f"![Average precision of each method on each task]({NAME}-heat.png)", ""]
+    lines += [f"![Ranks of the methods over the tasks]({NAME}-ranks.png)", ""]
+    lines += _table(["task", "what decides"], [[f"[{t}]({t}.md)", task_of(t).description] for t in board.tasks])
+    return "\n".join([*lines, about, ""])
+
+
+def _task_page(board: Leaderboard, task: str, about: str, worth: Mapping[str, Any], explorer: bool) -> str:
+    known = task_of(task)
+    lines = [f"# {task}", "", f"{known.description} ({known.source}; {known.episodes:,} source episodes.)", ""]
+    if explorer:
+        lines += [f"[Compare the methods on the same episodes]({task}.html)", ""]
+    rows = [board.rows[method, task] for method in board.methods if (method, task) in board.rows]
+    rows.sort(key=lambda row: -np.nan_to_num(board.score(row.method, task), nan=-1))
+    titles = ["method", "AP", "AP there", "attributed", "precision", "recall", "deletion", "agreement"]
+    lines += _table([*titles, "verdicts", "fit", "attribute", "memory"], [_cells(row) for row in rows])
     lines += [_LEGEND, ""]
-    for task in dict.fromkeys(task for task, _ in worth):
-        known = task_of(task)
-        lines += [f"## Worth to an agent: {task}", ""]
-        rows_of = [[method, *_worth_cells(found)] for (of, method), found in worth.items() if of == task]
-        lines += _table(["method", *CONDITIONS], rows_of)
+    if worth:
+        lines += ["## Worth to an agent", ""]
+        lines += _table(["method", *CONDITIONS], [[method, *_worth_cells(found)] for method, found in worth.items()])
         lines += [
             f"Tabular Q-learning in {INSTANCES} held-out instances, {SEEDS} learners in each for every fit of the "
             f"method, {known.practice:,} episodes: mean discounted, unshaped return over training as a share of the "
@@ -161,9 +204,8 @@ def _heat(board: Leaderboard) -> Any:
 
 def _ranks(board: Leaderboard) -> Any:
     """The rank of each method on each task, and the mean."""
+    ranks = np.array([standing.ranks for standing in board.standings]).reshape(len(board.standings), -1)
     names = [standing.method for standing in board.standings]
-    values = np.array([[board.score(name, task) for task in board.tasks] for name in names]).reshape(len(names), -1)
-    ranks = 1 + (values[None] > values[:, None]).sum(1)
     return plot_ranks(names, ranks, [standing.rank for standing in board.standings])
 
 

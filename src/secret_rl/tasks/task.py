@@ -74,6 +74,8 @@ class Task:
     does and names its state; None: what credit is worth to an agent is not measured."""
     practice: int = 1_000
     """Episodes that agents learn for in an instance."""
+    costly: bool = False
+    """Whether a benchmark has it only where it is named: a fit takes a GPU, or hours."""
 
     def judged_rewards(self, data: Data) -> NDArray[np.bool_]:
         """(steps,) which rewards are judged: of the right kind, and due to an earlier step."""

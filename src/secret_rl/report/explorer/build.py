@@ -5,7 +5,7 @@ import json
 import re
 import warnings
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from secret_rl.atomic import replace_text
 from secret_rl.checks import check_integer
+from secret_rl.credit.attributions import Attributions
 from secret_rl.credit.base import CreditMethod, NotFittedError, inspector, load_method
 from secret_rl.progress import Tick, progress_bar
-from secret_rl.report.explorer.episode import describe, event_names, short
+from secret_rl.report.explorer.episode import credit_shares, describe, event_names, short
 from secret_rl.report.explorer.pictures import EnvLike, Viewer
 from secret_rl.report.runs import doubt_of, verdict_of
 from secret_rl.shaping import NotCreditWarning, OnlineCredit, ReplayShaping
@@ -54,6 +55,7 @@ def explore(
     *,
     trajectories: int = SHOWN,
     episodes: Sequence[int] | None = None,
+    beside: Mapping[str, CreditMethod | Attributions] | None = None,
     potential: PotentialLike | None = None,
     discount: float = 0.99,
     env: EnvLike | None = None,
@@ -70,6 +72,8 @@ def explore(
         out: The file to write.
         trajectories: How many to show, chosen so that successful, mispredicted and long ones are among them.
         episodes: Show these instead, by number.
+        beside: Other methods, or their attributions of the same data, by name: under the arcs, each has a strip with
+            its credit for the chosen reward.
         potential: Whose values and shaped rewards are shown; by default ``OnlineCredit`` of the model.
         discount: Of the shaped reward: the agent's own.
         env: Where episodes are replayed to render them: an id, or a function that makes an environment with
@@ -104,6 +108,8 @@ def explore(
             entry = describe(one[0], report, inspector(secret, one), secret.attribute(one, progress=False))
             truth = {name: np.flatnonzero(one.annotations[name]).tolist() for name in events}
             entry |= {"episode": number, "truth": truth}
+            steps = [row["step"] for row in entry["attention"]]
+            entry["beside"] = [_credit_beside(other, data, number, steps) for other in (beside or {}).values()]
             try:
                 entry["shaping"], entry["potential"] = ([short(v) for v in values] for values in shaping.along(one))
             except (NotFittedError, ValueError) as none:
@@ -126,6 +132,7 @@ def explore(
         "episodes": len(data),
         "discount": discount,
         "potential": repr(shaping.potential),
+        "beside": list(beside or {}),
         "actions": viewer.actions,
         "notes": viewer.notes,
         # Numbers compress well as long as no pictures come in between.
@@ -135,6 +142,16 @@ def explore(
     page = render_page(content)
     replace_text(out, page)
     return Explored(Path(out), len(page.encode()), tuple(chosen), tuple(viewer.notes))
+
+
+def _credit_beside(
+    other: CreditMethod | Attributions, data: Trajectories, number: int, steps: list[int]
+) -> list[dict[str, Any] | None]:
+    """The credit of another method for the rewards at some steps of an episode; None where it has none."""
+    if not isinstance(other, Attributions):
+        number, other = 0, other.attribute(data[number : number + 1], progress=False)
+    rows = {int(other.step[r]): credit_shares(other.row(r)) for r in np.flatnonzero(other.episode == number)}
+    return [rows.get(step) for step in steps]
 
 
 def _choose(secret: CreditMethod, data: Trajectories, count: int, tick: Tick) -> list[int]:

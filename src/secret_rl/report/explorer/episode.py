@@ -46,7 +46,7 @@ def describe(episode: Episode, report: FitReport, inspected: Inspector, found: A
         "wrong": np.flatnonzero(~right).tolist(),
         "chances": np.rint(probabilities.T * _PROBABILITY_UNIT).astype(int).tolist(),
         "attention": [
-            {"step": t, "kind": str(kinds[t]), **_weights(row[: t + 1])}
+            {"step": t, "kind": str(kinds[t]), **credit_shares(row[: t + 1])}
             for t, row in zip(shown.tolist(), rows, strict=True)
         ],
         "actions": _actions(episode),
@@ -96,7 +96,7 @@ def _attention_steps(rewards: NDArray[np.float64], predicted_signs: NDArray[np.i
     return np.sort(np.concatenate([rewarded, alarms])[:_MOST_ROWS])
 
 
-def _weights(row: NDArray[np.float32]) -> dict[str, list[int]]:
+def credit_shares(row: NDArray[np.float32]) -> dict[str, list[int]]:
     """The steps with most attention, in order, and their shares in units of 1/10,000."""
     strongest = np.argsort(-row, kind="stable")[:_MOST_WEIGHTS]
     kept = np.sort(strongest[row[strongest] >= _LEAST_WEIGHT])

@@ -51,7 +51,9 @@ function prepare(entry, signs) {
   entry.negative = chanceOf(-1);
   entry.wrongAt = new Set(entry.wrong);
   entry.rowAt = new Map(entry.attention.map((row) => [row.step, row]));
-  for (const row of entry.attention) row.shares = row.weights.map((weight) => weight / 10000);
+  for (const row of [...entry.attention, ...entry.beside.flat()]) {
+    if (row) row.shares = row.weights.map((weight) => weight / 10000);
+  }
   entry.truthAt = new Map();
   for (const [name, steps] of Object.entries(entry.truth)) {
     for (const step of steps) entry.truthAt.set(step, [...(entry.truthAt.get(step) || []), name]);

@@ -10,6 +10,7 @@ class Explorer {
     data.trajectories.forEach((entry, i) => prepare(Object.assign(entry, { frames: data.frames[i] }), data.classes.signs));
     this.timeline = new Timeline(byId("timeline"), {
       isCredit: !data.doubt,
+      beside: data.beside,
       onScrub: (count) => this.goTo(count),
       onChoose: (step) => this.choose(this.row && this.row.step === step ? null : step),
     });

@@ -4,9 +4,10 @@ const THICKEST = 16; // of an arc that stands for a whole reward, in pixels
 const LEAST_ARC = 0.01;
 
 class Timeline {
-  constructor(box, { onScrub, onChoose, isCredit }) {
+  constructor(box, { onScrub, onChoose, isCredit, beside }) {
     this.box = box;
     this.isCredit = isCredit;
+    this.beside = beside; // names of other methods
     this.onScrub = onScrub;
     this.onChoose = onChoose;
     this.svg = svg("svg", { "aria-label": "Timeline", role: "group" });
@@ -46,10 +47,10 @@ class Timeline {
     const style = getComputedStyle(this.box);
     this.width = this.box.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
     this.narrow = this.width < 560;
-    this.gutter = this.narrow ? 8 : 104;
+    this.gutter = this.narrow ? 8 : this.beside.length ? 196 : 104; // names of methods are longer
     this.pitch = (this.width - this.gutter - 8) / this.entry.steps;
     this.top = 0;
-    const parts = [this.arcs(), this.rewards(), this.predictions(), ...this.truths(), ...this.shaping(), this.axis()];
+    const parts = [this.arcs(), ...this.others(), this.rewards(), this.predictions(), ...this.truths(), ...this.shaping(), this.axis()];
     this.cursor = svg("g", {}, svg("line", { class: "cursor", x1: 0, x2: 0, y1: 4, y2: this.top - 16 }),
       svg("circle", { class: "handle", cx: 0, cy: 4, r: 4 }));
     this.svg.replaceChildren(...parts.filter(Boolean), this.cursor);
@@ -90,13 +91,29 @@ class Timeline {
           opacity: (0.35 + 0.55 * share).toFixed(2), "data-step": step, "data-weight": this.row.weights[i] },
           svg("title", {}, earned ? `step ${step + 1} earned ${percent(share)}` : `${percent(share)} looked at step ${step + 1}`));
       });
-      const most = Math.max(...this.row.shares, 1e-9);
-      const bars = this.row.to.map((step, i) => {
-        const high = Math.max(1, (22 * this.row.shares[i]) / most);
-        return svg("rect", { class: "share", x: this.x(step) - this.bar / 2, y: floor - high, width: this.bar, height: high });
-      });
-      return [drawn, bars, this.base(floor)];
+      return [drawn, this.bars(this.row, floor, 22), this.base(floor)];
     });
+  }
+
+  // The shares of a row as bars on the floor, the largest as high as it may be.
+  bars(row, floor, height) {
+    const most = Math.max(...row.shares, 1e-9);
+    return row.to.map((step, i) => {
+      const high = Math.max(1, (height * row.shares[i]) / most);
+      return svg("rect", { class: "share", x: this.x(step) - this.bar / 2, y: floor - high, width: this.bar, height: high,
+        "data-step": step }, svg("title", {}, `step ${step + 1}: ${percent(row.shares[i])}`));
+    });
+  }
+
+  // What other methods credit for the chosen reward.
+  others() {
+    const at = this.row ? this.entry.attention.indexOf(this.row) : -1;
+    return this.beside.map((name, number) =>
+      this.strip(name.length > 28 ? name.slice(0, 27) + "…" : name, 20, (top, height) => {
+        const row = at < 0 ? null : this.entry.beside[number][at];
+        const none = this.row && !row ? svg("text", { x: this.gutter + 4, y: top + height - 4 }, "no credit") : null;
+        return [svg("title", {}, name), row ? this.bars(row, top + height, height - 3) : none, this.base(top + height)];
+      }));
   }
 
   // Radius of a mark: small where marks would overlap.
