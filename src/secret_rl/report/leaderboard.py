@@ -34,8 +34,8 @@ _LEGEND = (
 )
 _STANDINGS = (
     "*AP*: average precision of the steps that truly earned a reward, mean over tasks and seeds, with the 95 % "
-    "bootstrap interval over both; 0 on a task that the method cannot read. *rank*: mean over tasks of the place by average "
-    "precision; what is equal to the hundredth shares a place. Methods that are given the truth are not ranked."
+    "bootstrap interval over both; 0 on a task that the method cannot read. *rank*: mean over tasks of the place by "
+    "average precision; what is equal to the hundredth shares a place. Methods that are given the truth are not ranked."
 )
 
 Worth = Mapping[tuple[str, str], Mapping[str, Estimate]]

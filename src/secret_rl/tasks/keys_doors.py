@@ -23,7 +23,7 @@ TASKS = [
     Task(
         name="keys_doors",
         source="secret_rl/KeysDoors-v0, 2x2 rooms, two doors, pictures of 40x30",
-        description="A door pays 1 if the key of its colour was taken; keys pay nothing, and the view shows none carried.",
+        description="A door pays 1 if the key of its colour was taken; the view shows no key that is carried.",
         make=_make,
         episodes=6_400,
         quick=150,

@@ -150,7 +150,7 @@ def _credit_beside(
     """The credit of another method for the rewards at some steps of an episode; None where it has none."""
     if not isinstance(other, Attributions):
         number, other = 0, other.attribute(data[number : number + 1], progress=False)
-    rows = {int(other.step[r]): credit_shares(other.row(r)) for r in np.flatnonzero(other.episode == number)}
+    rows = {int(other.step[r]): credit_shares(other.row(r)) for r in np.flatnonzero(other.episode == number).tolist()}
     return [rows.get(step) for step in steps]
 
 
