@@ -36,8 +36,10 @@ _NOTE = (
     "*none*: neither. *true events*: the steps that truly earn the reward, in equal shares, in place of credit. "
     "Methods were fitted on source trajectories alone; agent *s* of an instance has the fit with seed *s*. The same "
     "settings for all methods: sizes were chosen in other mazes with SECRET's credit, the limit of 1 because without "
-    "it agents in the taxi pick up the passenger again and again, at other places. Other read-outs of SECRET have its "
-    "step credit."
+    "it agents in the taxi pick up the passenger again and again, at other places. That the bonus fades in the taxi, "
+    "and how fast, was chosen with SECRET's credit and true events in other instances, after the runs in which it "
+    "stays. There the passenger can be let out and picked up anew, agents do not see whether they were paid already, "
+    "and even those that are paid for true events seldom deliver. Other read-outs of SECRET have its step credit."
 )
 
 
@@ -47,6 +49,8 @@ class Study:
 
     name: str = "method_worth"
     tasks: Sequence[str] = TASKS
+    fading: Mapping[str, int] = field(default_factory=lambda: {"taxi_delivery": 200_000})
+    """Tasks that are learned again with a bonus for credit that falls to 0 over so many steps."""
     instances: int = 8
     fits: int = 3
     steps: int = 1_000_000
@@ -58,6 +62,12 @@ class Study:
     def path(self) -> Path:
         """Where the numbers are kept."""
         return RESULTS / f"{self.name}.json"
+
+    @property
+    def panels(self) -> dict[str, tuple[str, int | None]]:
+        """By label: the task, and the steps over which the bonus fades, None where it stays."""
+        faded = {f"{task}, fading over {steps:,} steps": (task, steps) for task, steps in self.fading.items()}
+        return {task: (task, None) for task in self.tasks} | faded
 
 
 def result(quick: bool) -> Study:
@@ -193,28 +203,41 @@ class _Tables:
         return zlib.crc32(b"".join(array.tobytes() for array in self.credit.get(condition, [])))
 
 
-def _options(study: Study, condition: str) -> PpoOptions:
+def _options(study: Study, condition: str, fade: int | None) -> PpoOptions:
     spent = {NONE: (0.0, 0.0), COUNT: (0.0, _COUNT)}.get(condition, (_BONUS, _COUNT))
-    return PpoOptions(shaping=False, bonus=spent[0], count=spent[1], **study.options)
+    return PpoOptions(shaping=False, bonus=spent[0], count=spent[1], fade_steps=fade, **study.options)
 
 
 def run(
-    study: Study, command: str, *, only: str | None = None, jobs: int = 20, device: str = "auto", file: Path = FILE
+    study: Study,
+    command: str,
+    *,
+    only: str | None = None,
+    conditions: Sequence[str] | None = None,
+    jobs: int = 20,
+    device: str = "auto",
+    file: Path = FILE,
 ) -> Path:
-    """Let every agent learn, so many conditions of a task in one batch; what is there already is kept."""
-    if only is not None and only not in study.tasks:
-        raise ValueError(f"no such task: {only}; choose from {', '.join(study.tasks)}")
+    """Let every agent learn, so many conditions of a panel in one batch; what is there already is kept.
+
+    ``only`` is the label of a panel, and ``conditions`` are those to run instead of all.
+    """
+    if only is not None and only not in study.panels:
+        raise ValueError(f"no such task: {only}; choose from {'; '.join(study.panels)}")
     record = records.load(study.path)
-    for task in study.tasks:
-        if only not in (None, task):
+    for panel, (task, fade) in study.panels.items():
+        if only not in (None, panel):
             continue
         tables = _Tables.load(file, task, study.instances, study.fits)
-        missing = [c for c in tables.conditions if records.entry_of(record, _settings(study, task, c, tables)) is None]
+        wanted = [c for c in tables.conditions if c in (conditions or tables.conditions)]
+        if fade is not None:  # without a bonus for credit, nothing fades
+            wanted = [c for c in wanted if c not in (NONE, COUNT)]
+        missing = [c for c in wanted if records.entry_of(record, _settings(study, panel, c, tables)) is None]
         for first in range(0, len(missing), jobs):
             together = missing[first : first + jobs]
-            learned = _learn(study, tables, together, device)
+            learned = _learn(study, tables, together, fade, device)
             for condition in together:
-                label, settings = f"{task}, {condition}", _settings(study, task, condition, tables)
+                label, settings = f"{panel}, {condition}", _settings(study, panel, condition, tables)
                 runs = solving.runs_of(learned, condition, study.test_every)
                 entry = {"label": label, "settings": settings, "machine": machine(device_of(device)), "runs": runs}
                 records.keep(study.path, record, entry, command)
@@ -222,13 +245,13 @@ def run(
     return study.path
 
 
-def _learn(study: Study, tables: _Tables, conditions: Sequence[str], device: str) -> LearningCurves:
+def _learn(study: Study, tables: _Tables, conditions: Sequence[str], fade: int | None, device: str) -> LearningCurves:
     """(instances, fits) learners for each condition, with the same seeds in all of them."""
     tasks = [task for condition in conditions for task in tables.tasks(condition, study.fits)]
     models, shapings = zip(*tasks, strict=True)
     each = study.instances * study.fits
     curves = ppo_many(
-        models, 1, study.steps, [_options(study, c) for c in conditions for _ in range(each)], shapings=shapings,
+        models, 1, study.steps, [_options(study, c, fade) for c in conditions for _ in range(each)], shapings=shapings,
         seed=list(range(each)) * len(conditions), test_every=study.test_every, device=device,
     )  # fmt: skip
     returns = curves.discounted.astype(np.float64).reshape(len(conditions), study.instances, study.fits, -1)
@@ -236,9 +259,9 @@ def _learn(study: Study, tables: _Tables, conditions: Sequence[str], device: str
     return LearningCurves(dict(zip(conditions, returns, strict=True)), optimal=best)
 
 
-def _settings(study: Study, task: str, condition: str, tables: _Tables) -> dict[str, Any]:
+def _settings(study: Study, panel: str, condition: str, tables: _Tables) -> dict[str, Any]:
     return {
-        "task": task, "condition": condition, "credit": tables.crc(condition), "instances": study.instances,
+        "task": panel, "condition": condition, "credit": tables.crc(condition), "instances": study.instances,
         "fits": study.fits, "steps": study.steps, "threshold": _THRESHOLD, "bonus": _BONUS, "count": _COUNT,
         "options": dict(study.options),
     }  # fmt: skip
@@ -251,11 +274,16 @@ def table(study: Study) -> Path:
         f"{study.instances} instances x {study.fits} seeds x {study.steps:,} steps, tested every {study.test_every:,}"
     )
     sections = {}
-    for task in study.tasks:
-        entries = {e["settings"]["condition"]: e for e in record["panels"] if e["settings"]["task"] == task}
+    for panel, (task, _) in study.panels.items():
+        own = [e for e in record["panels"] if e["settings"]["task"] in (panel, task)]
+        entries = {
+            e["settings"]["condition"]: e
+            for e in own
+            if e["settings"]["task"] == panel or e["settings"]["condition"] in (NONE, COUNT)
+        }
         order = sorted(entries, key=lambda c: (c not in (NONE, COUNT, TRUE), -np.mean(entries[c]["runs"]["area"])))
         order = [NONE, *(condition for condition in order if condition != NONE)]
-        sections[task] = solving.section({c: entries.get(c) for c in order}, NONE, size)
+        sections[panel] = solving.section({c: entries.get(c) for c in order}, NONE, size)
     return records.write_page(
         study.path.with_suffix(".md"), "What credit methods are worth to PPO", _NOTE, sections, record
     )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from paper import method_worth
+from secret_rl.credit.base import _registered
 from secret_rl.evaluation import benchmark
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -29,6 +30,7 @@ class _Fitted:
 def study(scratch, monkeypatch):
     monkeypatch.setattr(benchmark, "fitted_method", lambda _, cell: _Fitted(cell))
     monkeypatch.setattr("secret_rl.credit.base.methods", lambda: ("mine",))
+    monkeypatch.setitem(_registered, "mine", _Fitted)
     monkeypatch.setattr(method_worth, "FILE", scratch / "tables.npz")
     small = replace(
         method_worth.result(quick=True), fits=2, steps=128, test_every=64,
@@ -60,12 +62,14 @@ def test_agents_learn_from_the_file_alone_and_once(study, scratch, monkeypatch):
     record = json.loads(path.read_text())
     conditions = ["none", "count bonus", "true events", "mine"]
     labels = [f"{task}, {condition}" for task in ("taxi_delivery", "triggers_8x8_3t1p") for condition in conditions]
+    labels += [f"taxi_delivery, fading over 200,000 steps, {condition}" for condition in conditions[2:]]
     assert [entry["label"] for entry in record["panels"]] == labels
     assert all(np.shape(entry["runs"]["area"]) == (2, 2) for entry in record["panels"])
     monkeypatch.setattr(method_worth, "ppo_many", lambda *_, **__: pytest.fail("learned twice"))
     method_worth.run(study, "the command", **run)
     page = method_worth.table(study).read_text()
-    assert "2 instances x 2 seeds x 128 steps" in page and page.count("| mine | ") == 2
+    assert "2 instances x 2 seeds x 128 steps" in page and page.count("| mine | ") == 3
+    assert page.count("| none | ") == 3, "where a bonus fades, too, agents without one stand beside it"
 
 
 def test_credit_below_the_threshold_pays_nothing_and_equal_pairs_pay_once(study, scratch):
