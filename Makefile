@@ -7,7 +7,7 @@ CONSTRAINTS ?= constraints.txt
 SETUP := pyproject.toml $(CONSTRAINTS)
 RUFF_PATHS := src tests benchmarks paper examples docs
 
-.PHONY: demo check test test-fast coverage test-readme test-gpu attack lint docs docs-serve bench soak chromium explorers paper-quick clean clean-kernels help
+.PHONY: demo check test test-fast coverage test-readme test-gpu attack lint leaderboard docs docs-serve bench soak chromium explorers paper-quick clean clean-kernels help
 
 export NO_MKDOCS_2_WARNING := 1  # the theme announces its successor where warnings would be
 
@@ -64,6 +64,10 @@ soak: $(VENV)/ready  ## 10,000 episodes of the 3D world: memory stays level and 
 
 attack: $(VENV)/ready  ## kills, damaged files, concurrent writers, full disks: nothing is lost or misread
 	$(BIN)/python -m tests.attack
+
+leaderboard: $(VENV)/ready  ## compare all credit methods on all tasks, for docs/leaderboard: hours on two cores
+	$(BIN)/secret-rl benchmark --explorers --out runs/benchmark
+	cp runs/benchmark/*.md runs/benchmark/*.html runs/benchmark/*.csv runs/benchmark/*.json runs/benchmark/*.png docs/leaderboard
 
 paper-quick: $(VENV)/ready  ## the paper's results at a small size
 	$(BIN)/python -m paper --quick

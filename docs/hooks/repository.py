@@ -16,6 +16,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = "paper/results"
+LEADERBOARD = ROOT / "docs" / "leaderboard"  # made by `make leaderboard`, but for its index
 
 # Texts in the repository, and their pages.
 ELSEWHERE = {
@@ -43,6 +44,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     for section in config.nav or []:
         if "Results book" in section:
             section["Results book"] += [{_title(path): f"results/{path.name}"} for path in _tables()]
+        if "Credit methods compared" in section:
+            pages = [path for path in sorted(LEADERBOARD.glob("*.md")) if path.stem != "index"]
+            pages.sort(key=lambda path: path.stem != "leaderboard")
+            section["Credit methods compared"] += [{_title(path): f"leaderboard/{path.name}"} for path in pages]
     return config
 
 
@@ -79,8 +84,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"]({posixpath.relpath(_page_of(target), posixpath.dirname(uri))}{link[2] or ''}{link[3] or ''})"
 
     markdown = _outside_code(lambda text: _LINK.sub(of_the_site, text), markdown)
-    if origin.startswith(RESULTS):
+    if origin.startswith((RESULTS, "docs/leaderboard/")):
         page.meta["hide"] = ["toc"]  # tables are wide
+    if origin.startswith(RESULTS):
         markdown += _beside(Path(origin).stem, markdown)
     return markdown.replace("<!-- every table -->", _list_of_tables())
 

@@ -251,7 +251,8 @@ def test_a_demo_that_was_interrupted_repeats_nothing_and_leaves_everything(here,
     assert len(begun) == 4, "the part that was not whole: the two agents of one maze, and two more"
     shown = capsys.readouterr()
     record = json.loads(shown.out)
-    assert shown.err.splitlines()[-1] == "report      demo/report.html" == f"report      {record['report']}"
+    report, deep = shown.err.splitlines()[-2:]
+    assert report == f"report      {Path(record['report']).resolve().as_uri()}" and "examples/sb3_dqn.py" in deep
     assert "3. Q-learning in 2 held-out mazes" in shown.err
     assert record["verdict"].startswith("OnlineCredit: reached 90% of optimal in ")
     assert record["verdict"] in Path("demo/report.html").read_text()

@@ -67,7 +67,7 @@ class Demo(Command):
             held_out = self._collect(max(10, self.trajectories // _JUDGED), _HELD_OUT + self.seed)
             quality = secret_rl.credit_quality(secret.attribute(held_out, rewards="positive"), held_out)
             page = explore(secret, held_out, self.out / "explorer.html", trajectories=20).path
-            self.note(f"held-out mazes: {quality}\nwhich steps earned their rewards: {page}")
+            self.note(f"held-out mazes: {quality}\nwhich steps earned their rewards: {page.resolve().as_uri()}")
 
             self.note(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents each ...")
             curves = self._learn(secret, record)
@@ -85,7 +85,8 @@ class Demo(Command):
         self.note(f"\n{comparison}\n")
         self.answer(f"{words}\n", {**content, "report": report})
         self.note("\n".join(f"saved       {path}" for path in (model, page, *files)))
-        self.note(f"done        in {time.perf_counter() - started:.0f} s\nreport      {report}")
+        self.note(f"done        in {time.perf_counter() - started:.0f} s\nreport      {report.resolve().as_uri()}")
+        self.note("deep agents DQN and PPO that are paid for credit: examples/sb3_dqn.py (two minutes), docs/agents.md")
 
     @property
     def _mazes(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.display import table_html
 from secret_rl.files import FileFormat, write_csv
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 REWARD_KINDS = {"positive": (1,), "negative": (-1,), "all": (-1, 0, 1)}
 """Which signs of reward a kind stands for."""
+_SHOWN, _EARNERS = 10, 4  # rows that a notebook shows, and steps of each
 _FORMAT = FileFormat("secret-rl attributions", remedy="restore it or attribute again")
 
 
@@ -69,6 +71,20 @@ class Attributions:
 
     def __len__(self) -> int:
         return len(self.episode)
+
+    def __repr__(self) -> str:
+        return f"Attributions({len(self):,} of {self.rewards_seen:,} rewards, of {len(self.lengths):,} episodes)"
+
+    def _repr_html_(self) -> str:
+        header = ["episode", "reward", "at step", "earned by"]
+        return table_html(header, [self._in_words(r) for r in range(min(len(self), _SHOWN))], caption=repr(self))
+
+    def _in_words(self, r: int) -> list[str]:
+        """A row: the episode, the reward, its step, and the steps with most credit; steps are numbered from 0."""
+        weights = self.row(r)
+        best = [step for step in np.argsort(-weights, kind="stable")[:_EARNERS].tolist() if weights[step] > 0]
+        earned = ", ".join(f"step {step} ({weights[step]:.0%})" for step in best)
+        return [f"{self.episode[r]:,}", f"{self.reward[r]:g}", f"{self.step[r]:,}", earned]
 
     @property
     def coverage(self) -> float:

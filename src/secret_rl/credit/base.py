@@ -163,6 +163,12 @@ def _compared(spec: Any) -> Any:
     return [_compared(part) for part in spec] if isinstance(spec, list) else spec
 
 
+def method_repr(method: Any) -> str:
+    """A credit method in short, and what came of its fit."""
+    verdict = "not fitted" if method.report is None else f"verdict: {method.report.verdict}"
+    return f"<{method.name} credit, {verdict}>"
+
+
 class ArrayMethod:
     """What most methods share: options, a report, the spaces they were fitted on, and a file of arrays.
 
@@ -176,6 +182,9 @@ class ArrayMethod:
         self.report: FitReport | None = None
         self._specs: Specs | None = None
         self._arrays: dict[str, NDArray[Any]] = {}
+
+    def __repr__(self) -> str:
+        return method_repr(self)
 
     def _fitted(self, data: "Trajectories", report: FitReport, arrays: dict[str, NDArray[Any]]) -> Self:
         """Keep the result of a fit."""

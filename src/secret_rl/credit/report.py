@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.credit.reward_classes import RewardClasses
+from secret_rl.display import facts_html
 from secret_rl.files import plain
 
 if TYPE_CHECKING:
@@ -205,6 +206,12 @@ class FitReport:
             rows["steps"] = f"hardly any two are alike, which makes fitting slow: {_DROP}"
         rows["training"] = f"{self.steps:,} updates, {self.seconds:.0f} s"
         return "\n".join(f"{name:<14}{text}" for name, text in rows.items())
+
+    def __repr__(self) -> str:
+        return f"FitReport(verdict={self.verdict!r}, {self.steps:,} updates)"
+
+    def _repr_html_(self) -> str:
+        return facts_html(str(self))
 
 
 def judge(gain: Gain, pooled: Gain | None, decided: NDArray[np.float64], few_pairs: bool) -> Verdict:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from secret_rl.display import table_html
 from secret_rl.evaluation import curves as measures
 from secret_rl.evaluation import statistics
 from secret_rl.evaluation.curves import LearningCurves
@@ -135,6 +136,13 @@ class Comparison:
 
     def __str__(self) -> str:
         return self.table().to_text()
+
+    def __repr__(self) -> str:
+        return f"Comparison of {', '.join(map(repr, self.conditions))}: {self.mazes:,} mazes x {self.seeds:,} seeds"
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        return table_html(table.header, table.rows, table.notes)
 
     def to_markdown(self) -> str:
         """A table with what its numbers mean below."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.credit.attributions import Attributions, of_kind
+from secret_rl.display import table_html
 from secret_rl.trajectories import Trajectories
 
 _FARTHEST = 20
@@ -52,6 +53,20 @@ class CreditQuality:
     def from_json(cls, data: Mapping[str, Any]) -> "CreditQuality":
         """The inverse of ``to_json``."""
         return cls(**{**data, "concentration": {int(d): float(v) for d, v in data["concentration"].items()}})
+
+    def __repr__(self) -> str:
+        return f"CreditQuality({self})"
+
+    def _repr_html_(self) -> str:
+        if not self.rows:
+            return table_html((), [["quality", str(self)]])
+        shares = {
+            "precision": self.precision, "recall": self.recall, "average precision": self.average_precision,
+            "attention on events": self.attention_on_events, "spread evenly": self.uniform_share,
+            "rewards predicted": self.coverage,
+        }  # fmt: skip
+        rows = [[name, f"{value:.3f}"] for name, value in shares.items()]
+        return table_html((), rows, caption=f"{self.rows:,} rewards, attention > {self.threshold:g}")
 
     def __str__(self) -> str:
         if not self.rows:

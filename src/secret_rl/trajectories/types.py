@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.checks import printable
+from secret_rl.display import facts_html
 from secret_rl.files import crc32_of
 from secret_rl.trajectories.nested import Array, Nest, gather, leaf_spaces, map_arrays, named_arrays, row_count
 from secret_rl.trajectories.spaces import check_rewards, check_trajectories, infer
@@ -41,6 +42,10 @@ class Episode:
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    def __repr__(self) -> str:
+        ended = "terminated" if self.terminated else "truncated" if self.truncated else "open"
+        return f"Episode({len(self):,} steps, return {float(np.sum(self.rewards)):g}, {ended})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,6 +160,9 @@ class Trajectories:
     def __repr__(self) -> str:
         env = f" of {printable(self.meta['env_id'])}" if "env_id" in self.meta else ""
         return f"Trajectories({len(self):,} episodes, {self.steps:,} steps{env})"
+
+    def _repr_html_(self) -> str:
+        return facts_html(str(self.summary()), repr(self))
 
     @overload
     def __getitem__(self, key: int) -> Episode: ...
@@ -434,3 +442,6 @@ class Summary:
         if self.drawn is not None and self.drawn != self.episodes:
             lines.append(f"drawn       {self.drawn:,} episodes were rolled out to keep these")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return facts_html(str(self))

@@ -15,6 +15,7 @@ from secret_rl.credit.base import (
     NotFittedError,
     Specs,
     check_specs,
+    method_repr,
     read_model,
     register_method,
     specs_of,
@@ -109,6 +110,9 @@ class Secret:
     def transitions(self) -> bool:
         """Whether ``step_credit`` needs next observations."""
         return self.model_options.transitions
+
+    def __repr__(self) -> str:
+        return method_repr(self)
 
     def fit(
         self,

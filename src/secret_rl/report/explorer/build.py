@@ -47,6 +47,12 @@ class Explored:
     notes: tuple[str, ...]
     """What was left out or is not available, as on the page."""
 
+    def _repr_html_(self) -> str:
+        page = escape(self.path.read_text(encoding="utf-8"))
+        return (
+            f'<iframe srcdoc="{page}" style="width: 100%; height: 900px; border: 0" title="Credit"></iframe>'
+        )
+
 
 def explore(
     model: CreditMethod | str | Path,
