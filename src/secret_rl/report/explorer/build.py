@@ -49,9 +49,7 @@ class Explored:
 
     def _repr_html_(self) -> str:
         page = escape(self.path.read_text(encoding="utf-8"))
-        return (
-            f'<iframe srcdoc="{page}" style="width: 100%; height: 900px; border: 0" title="Credit"></iframe>'
-        )
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 900px; border: 0" title="Credit"></iframe>'
 
 
 def explore(
