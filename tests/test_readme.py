@@ -124,3 +124,22 @@ def test_results_of_deep_agents_are_those_of_the_runs():
     ):
         area, solved = found[f"{inverted}, {name}"]
         assert f"{area:.2f} and {solved:.0%}".replace("%", " %") == stated and stated in README
+
+
+def test_standings_are_those_of_the_leaderboard():
+    board = json.loads((ROOT / "docs/leaderboard/leaderboard.json").read_text())
+    standings = {standing["method"]: standing for standing in board["standings"]}
+    shown = [method for method in standings if f"| `{method}` |" in README]
+    assert {"secret", "value-transport", "synthetic-returns", "rudder", "uniform"} <= set(shown)
+    for method in shown:
+        found = standings[method]
+        interval = "{value:.2f} [{low:.2f}, {high:.2f}]".format(**found["average_precision"])
+        first = f"{found['first']} of {found['tasks']}"
+        assert cells_of(f"`{method}`") == [interval, f"{found['rank']:.1f}", first]
+    order = [line.split("`")[1] for line in README.splitlines() if re.match(r"\| `[\w-]+` \| \d", line)]
+    assert order == [method for method in standings if method in shown], "best first"
+    scores = {(row["method"], row["task"]): row["average_precision"] for row in board["rows"]}
+    tasks = {task for _, task in scores}
+    best = {t: max((scores[m, t]["value"], m) for m in standings if scores[m, t]) for t in tasks}
+    behind = {t for t, (value, _) in best.items() if scores["secret", t]["value"] < value - 0.01}
+    assert all(f"`{task}`" in README for task in behind), "where others are better, the README says so"
