@@ -203,6 +203,9 @@ def test_any_picture_becomes_rgb(space, row, expected):
     assert is_picture(space)
     rgb = as_rgb(space, row[None])
     assert rgb.shape == (1, *row.shape[:2], 3) and rgb.dtype == np.uint8 and (rgb == expected).all()
+    assert not is_picture(gym.spaces.Box(0, 1, (3, 3, 4), np.uint8)), (
+        "four kinds of things, not colours and their opacity"
+    )
     assert not is_picture(gym.spaces.Box(0, 1, (3, 3, 7))) and not is_picture(gym.spaces.Discrete(3))
 
 

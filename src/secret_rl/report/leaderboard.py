@@ -49,7 +49,7 @@ def write_leaderboard(
 
     Args:
         board: What to write.
-        folder: Where. A task's page links to the explorer ``<task>.html`` if that is there.
+        folder: Where. A task's page links to the explorer that ``write_explorers`` wrote, if that is there.
         about: Command, machine and date: where the numbers come from.
         worth: What credit is worth to an agent, for a section of the task's page.
     """
@@ -73,7 +73,7 @@ def write_leaderboard(
     pages = [folder / f"{task}.md" for task in board.tasks]
     for task, path in zip(board.tasks, pages, strict=True):
         own = {method: found for (of, method), found in worth.items() if of == task}
-        replace_text(path, _task_page(board, task, about, own, path.with_suffix(".html").is_file()))
+        replace_text(path, _task_page(board, task, about, own, (folder / _explorer(task)).is_file()))
     return [page, data, _write_table(board, folder / f"{NAME}.csv"), *figures, *pages]
 
 
@@ -95,11 +95,15 @@ def write_explorers(folder: Path, out: Path, cells: Sequence[Cell]) -> list[Path
         data = data_of(folder, shown, HELD_OUT)
         marked = replace(data.trajectories, annotations={"true event": data.causes()}, trusted=True)
         page = explore(
-            fitted_method(folder, shown), marked, out / f"{task}.html", trajectories=_EPISODES, beside=beside,
+            fitted_method(folder, shown), marked, out / _explorer(task), trajectories=_EPISODES, beside=beside,
             title=f"Credit methods on {task}", progress=False,
         )  # fmt: skip
         written.append(page.path)
     return written
+
+
+def _explorer(task: str) -> str:
+    return f"{task}-explorer.html"  # the site makes <task>.html of the task's page
 
 
 def _overview(board: Leaderboard, about: str) -> str:
@@ -125,7 +129,7 @@ def _task_page(board: Leaderboard, task: str, about: str, worth: Mapping[str, An
     known = task_of(task)
     lines = [f"# {task}", "", f"{known.description} ({known.source}; {known.episodes:,} source episodes.)", ""]
     if explorer:
-        lines += [f"[Compare the methods on the same episodes]({task}.html)", ""]
+        lines += [f"[Compare the methods on the same episodes]({_explorer(task)})", ""]
     rows = [board.rows[method, task] for method in board.methods if (method, task) in board.rows]
     rows.sort(key=lambda row: -np.nan_to_num(board.score(row.method, task), nan=-1))
     titles = ["method", "AP", "AP there", "attributed", "precision", "recall", "deletion", "agreement"]

@@ -222,9 +222,11 @@ def _places(positions: NDArray[np.float64], width: int, height: int, cell: float
 
 
 def is_picture(space: gym.Space[Any]) -> bool:
-    """Whether observations are pictures: rows, columns and one, three or four channels."""
-    shape = space.shape if isinstance(space, gym.spaces.Box) else ()
-    return len(shape) in (2, 3) and min(shape[:2]) >= 3 and shape[2:] in ((), (1,), (3,), (4,))
+    """Whether observations are pictures: rows, columns and one, three or, of bytes, four channels."""
+    if not isinstance(space, gym.spaces.Box):
+        return False
+    shape, channels = space.shape, ((), (1,), (3,), *([(4,)] if float(np.max(space.high)) == 255 else []))
+    return len(shape) in (2, 3) and min(shape[:2]) >= 3 and shape[2:] in channels
 
 
 def as_rgb(space: gym.Space[Any], rows: NDArray[Any]) -> NDArray[np.uint8]:
