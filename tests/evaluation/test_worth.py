@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import secret_rl as srl
-from secret_rl.credit.base import method_class
+from secret_rl.credit.base import NotFittedError, method_class
 from secret_rl.evaluation import benchmark, worth
 from secret_rl.tasks import Data, register_task
 
@@ -44,6 +44,17 @@ def test_true_credit_is_worth_more_than_none_and_even_credit_is_not(task):
     assert np.mean(true) > np.mean(baselines["none"]) + 0.02
     assert np.mean(even) == pytest.approx(np.mean(baselines["none"])), "its credit is below the threshold"
     assert np.max([*baselines.values(), true, even]) <= 1
+
+
+def test_agents_of_a_method_without_step_credit_learn_unshaped(task, monkeypatch):
+    method = method_class("uniform")().fit(mazes(400, 0).trajectories)
+
+    def unknown(*_, **__):
+        raise NotFittedError("it has predicted no reward")
+
+    monkeypatch.setattr(method, "step_credit", unknown)
+    size = {"instances": 2, "seeds": 2}
+    assert worth.worth(method, task, **size)["zero-shot"] == worth.worth(None, task, **size)["none"]
 
 
 def test_baselines_are_learned_once_and_nothing_twice(task, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secret_rl.agents import QLearning
-from secret_rl.credit.base import CreditMethod
+from secret_rl.credit.base import CreditMethod, NotFittedError
 from secret_rl.envs.tabular import best_return, tabular_of
 from secret_rl.evaluation.benchmark import NEEDS_TRUTH, Cell, fitted_method, one_thread, outcome_of
 from secret_rl.evaluation.statistics import Estimate, mean
@@ -36,7 +36,7 @@ def worth(method: CreditMethod | None, task: Task, *, instances: int = INSTANCES
     """Mean return while learning, as a share of the best one: by condition, (instances, seeds).
 
     Tabular Q-learning with the same settings for every method; without one, the baselines. Where target trajectories
-    hold no reward, agents that should use them learn without shaping.
+    hold no reward, agents that should use them learn without shaping; so do those of a method without step credit.
     """
     if task.instance is None:
         raise ValueError(f"task {task.name!r} has no instances to learn in: give it `instance`, or choose another")
@@ -58,18 +58,29 @@ def _learned(
     best = best_return(arrays[0], _DISCOUNT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that this is not credit, or earns nothing, shows in the result
-        shaped = env
-        if condition == "zero-shot":
-            shaped = PotentialShaping(env, OnlineCredit(method), discount=_DISCOUNT)
-        elif condition != "none":
-            target = collect(env, TARGETS, seed=number, progress=False)
-            credit = method.attribute(target, rewards="positive", progress=False) if condition == "pending" else None
-            rewarded = (target.rewards > 0).any() if credit is None else len(credit)
-            if rewarded:  # else there is nothing to estimate a potential from
-                potential = estimate_potential(target, credit, kind=condition)
-                shaped = PotentialShaping(env, potential, discount=_DISCOUNT)
-        curves = [QLearning(seed=seed, discount=_DISCOUNT).learn(shaped, episodes).curve for seed in range(seeds)]
-    return np.array([curve.returns.mean() / best for curve in curves])
+        try:
+            shaped = _shaped(env, condition, method, number)
+            returns = [_mean_return(shaped, episodes, seed) for seed in range(seeds)]
+        except NotFittedError:  # a model that predicts no reward says of no step what it earns
+            returns = [_mean_return(env, episodes, seed) for seed in range(seeds)]
+    return np.array(returns) / best
+
+
+def _shaped(env: gym.Env[Any, Any], condition: str, method: Any, number: int) -> gym.Env[Any, Any]:
+    """The instance as a condition has it; unshaped where target trajectories give nothing to estimate from."""
+    if condition == "none":
+        return env
+    if condition == "zero-shot":
+        return PotentialShaping(env, OnlineCredit(method), discount=_DISCOUNT)
+    target = collect(env, TARGETS, seed=number, progress=False)
+    credit = method.attribute(target, rewards="positive", progress=False) if condition == "pending" else None
+    if not ((target.rewards > 0).any() if credit is None else len(credit)):
+        return env
+    return PotentialShaping(env, estimate_potential(target, credit, kind=condition), discount=_DISCOUNT)
+
+
+def _mean_return(env: gym.Env[Any, Any], episodes: int, seed: int) -> float:
+    return float(QLearning(seed=seed, discount=_DISCOUNT).learn(env, episodes).curve.returns.mean())
 
 
 def path_of(folder: Path, cell: Cell) -> Path:
