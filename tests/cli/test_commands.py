@@ -21,6 +21,7 @@ from secret_rl.cli import main
 from secret_rl.cli.command import commands
 from secret_rl.cli.learning import verdict
 from secret_rl.credit import ModelOptions, TrainingOptions
+from secret_rl.credit.base import method_class
 from secret_rl.evaluation import LearningCurves
 from secret_rl.report.explorer.build import unpack
 from secret_rl.shaping import NotCreditWarning
@@ -291,3 +292,17 @@ def test_paper_is_run_from_a_clone(tmp_path):
     drawn = paper("maze", "--json", "--quiet")
     assert [Path(file).name for file in json.loads(drawn.stdout)["files"]] == ["maze.png", "maze.svg"]
     assert (drawn.returncode, drawn.stderr) == (0, "")
+
+
+def test_files_beside_a_model_need_names_of_their_own(here, capsys):
+    data = srl.collect("secret_rl/Triggers-v0", 20, seed=0, env_options={"size": 3})
+    data.save("data")
+    method = method_class("uniform")().fit(data)
+    for folder in ("one", "two"):
+        Path(folder).mkdir()
+        method.save(f"{folder}/uniform.safetensors")
+    beside = ["--beside", "one/uniform.safetensors", "two/uniform.safetensors"]
+    assert main(["explore", "one/uniform.safetensors", "data", "--out", "page.html", "--quiet", *beside[:2]]) == 0
+    assert "uniform" in unpack(Path("page.html").read_text(encoding="utf-8"))["beside"]
+    assert main(["explore", "one/uniform.safetensors", "data", "--out", "other.html", *beside]) == 2
+    assert "two/uniform.safetensors" in capsys.readouterr().err and not Path("other.html").exists()

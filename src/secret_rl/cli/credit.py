@@ -179,6 +179,10 @@ class Explore(_WithModel):
 
         self.load()  # the warning
         others = {path.stem: load_method(path, device=self.device) for path in self.beside}
+        if len(others) < len(self.beside):
+            raise UsageError(
+                f"--beside names methods by their files: give {', '.join(map(str, self.beside))} other names"
+            )
         made = explore(out=self.out, **{**self.settings(), "episodes": self.episodes or None, "beside": others})
         lines = [f"saved       {made.path} ({made.bytes / 1e6:.2f} MB, {len(made.episodes)} trajectories)"]
         lines += [f"note        {note}" for note in made.notes]
