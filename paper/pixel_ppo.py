@@ -233,10 +233,7 @@ class _Learners:
             [[torch.stack(column, 1) for column in zip(*half.acted, strict=True)] for half in self._halves]
         )
         following = torch.cat([value[:, 1:], self._joined([[self._values(half)] for half in self._halves])[0]], 1)
-        for number, half in enumerate(self._halves):
-            for (step, row), picture in half.last.items():
-                learner, env = row // self._each, row % self._each + number * self._each
-                following[learner, step, env] = self._value_of(learner, picture)
+        self._correct_truncated(following)
         columns = [[np.stack(column, 1) for column in zip(*half.given, strict=True)] for half in self._halves]
         given = [np.concatenate(parts, 2) for parts in zip(*map(self._by_learner, columns), strict=True)]
         rewards, terminated, ended, *named = given
@@ -273,10 +270,22 @@ class _Learners:
         """(learners, 1, environments) of what is seen now."""
         return self._outputs(self._pictures(half))[1][:, None]
 
-    def _value_of(self, learner: int, picture: NDArray[np.uint8]) -> Tensor:
-        """Of a picture that a learner sees; the others are asked, too, since all networks are one."""
-        pictures = torch.as_tensor(picture, device=self._device).expand(self._n, 1, *picture.shape)
-        return self._outputs(pictures.contiguous())[1][learner, 0]
+    def _correct_truncated(self, following: Tensor) -> None:
+        """Put the values of what was seen last, where episodes were truncated, into (learners, steps, environments)."""
+        found = [
+            (row // self._each, step, row % self._each + number * self._each, picture)
+            for number, half in enumerate(self._halves)
+            for (step, row), picture in half.last.items()
+        ]
+        if not found:
+            return
+        *places, pictures = zip(*found, strict=True)
+        learner, step, env = (torch.tensor(place, device=self._device) for place in places)
+        own = [places[0][:number].count(one) for number, one in enumerate(places[0])]  # of its learner, the which
+        seen = np.zeros((self._n, max(own) + 1, *pictures[0].shape), np.uint8)  # all networks are asked as often
+        seen[places[0], own] = np.stack(pictures)
+        values = self._outputs(torch.as_tensor(seen, device=self._device))[1]
+        following[learner, step, env] = values[learner, torch.tensor(own, device=self._device)]
 
     def _paid(
         self, seen: Tensor, action: Tensor, rewards: NDArray[np.float32], ended: NDArray[np.bool_],
