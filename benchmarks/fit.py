@@ -4,11 +4,11 @@ import os
 import statistics
 
 import torch
-from paper.beyond_triggers import SOURCE, judged, load
+from paper.beyond_triggers import DATA, SOURCE, judged
 
 import secret_rl as srl
 from benchmarks.results_file import Row, machine, write
-from secret_rl.tasks import task_of
+from secret_rl.tasks import load_data, task_of
 
 TASK, SEEDS, HELD_OUT_EPISODES = "unlock_clock", 5, 500
 
@@ -17,7 +17,7 @@ def run() -> None:
     """Fit with every seed, judge on held-out episodes, and write both down."""
     torch.set_num_threads(os.cpu_count() or 1)
     task = task_of(TASK)
-    data = load(task, task.episodes, SOURCE).trajectories
+    data = load_data(task, task.episodes, SOURCE, DATA).trajectories
     seconds, precision = [], []
     for seed in range(SEEDS):
         secret = srl.Secret(seed=seed, device="cpu").fit(data, progress=False)

@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
-from paper.keys_doors_study import ACTING, DEVELOPMENT_MAPS, WORLD
+from paper.keys_doors_credit import DEVELOPMENT_MAPS
+from paper.keys_doors_study import ACTING, WORLD
 from paper.parallel_envs import ParallelVectorEnv
 from paper.pixel_ppo import PixelOptions, pixel_ppo
 
