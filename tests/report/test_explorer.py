@@ -13,8 +13,9 @@ from PIL import Image
 from tests.report.conftest import MAZES, episodes, fitted, numbers
 
 import secret_rl as srl
+from secret_rl.credit.base import method_class
 from secret_rl.report import explore
-from secret_rl.report.explorer import build
+from secret_rl.report.explorer import build, overview
 from secret_rl.report.explorer.build import choose, render_page, unpack
 from secret_rl.report.explorer.pictures import as_rgb, is_picture, keys_doors_map, sheet
 from secret_rl.shaping import ReplayShaping
@@ -85,6 +86,31 @@ def test_any_number_of_classes_and_what_is_not_credit(tmp_path):
         assert np.shape(entry["chances"]) == (4, 6) and len(entry["predicted"]) == 6
 
 
+def test_the_whole_data_set_is_counted_and_judged(task, tmp_path, monkeypatch):
+    secret, data = task
+    beside = {"uniform": method_class("uniform")().fit(data), "stored": secret.attribute(data)}
+    made, content = shown(tmp_path, secret, data, trajectories=5, beside=beside)
+    assert content["method"] == "secret" and content["gain"] == secret.report.history_gain
+    over, judged = content["overview"], content["overview"]["quality"]
+    assert over["counted"] == len(data) == 400 and np.sum(over["confusion"]) == data.steps
+    found = secret.attribute(data)
+    expected = srl.credit_quality(found, data)
+    assert judged["truth"] == "trigger_activated" and judged["rows"] == expected.rows
+    assert judged["average_precision"] == pytest.approx(expected.average_precision, abs=1e-4)
+    stored, even = content["about_beside"][1]["quality"], content["about_beside"][0]["quality"]
+    assert stored == judged and even["average_precision"] < judged["average_precision"]
+    row, _ = found.places()
+    back = found.step[row] - (np.arange(len(row)) - found.offsets[row])
+    assert [over["distances"][0]["from"], over["distances"][-1]["to"] >= back.max()] == [0, True]
+    for each in over["distances"]:
+        there = (each["from"] <= back) & (back <= each["to"]) & (found.reward[row] > 0)
+        assert each["positive"] == pytest.approx(found.weights[there].sum() / len(found), abs=1e-4)
+    monkeypatch.setattr(overview, "_MOST", 7)
+    assert shown(tmp_path, secret, data, trajectories=5)[1]["overview"]["counted"] == 7
+    made = explore(secret, data, tmp_path / "a b" / "page.html", trajectories=2, report=tmp_path / "r?.html")
+    assert unpack(made.path.read_text(encoding="utf-8"))["report"] == "../r%3F.html"
+
+
 def replayed(env, episode):
     """The environment after the reset and after each step of an episode."""
     env.reset(seed=int(episode.episode_annotations["seed"]))
@@ -130,9 +156,9 @@ def test_named_episodes_are_shown_and_bad_input_is_refused(task, tmp_path):
     made.path.unlink()
     other = srl.collect("secret_rl/Triggers-v0", 5, env_options={**MAZES, "window": 5})
     for model, trajectories, options, message in (
-        (secret, data, {"trajectories": 0}, "trajectories must be an integer from 1 to 200, got 0"),
+        (secret, data, {"trajectories": 0}, "trajectories must be an integer from 1 to 2000, got 0"),
         (secret, data, {"episodes": [400]}, "an episode must be an integer from 0 to 399, got 400"),
-        (secret, data, {"episodes": []}, "the number of episodes must be an integer from 1 to 200, got 0"),
+        (secret, data, {"episodes": []}, "the number of episodes must be an integer from 1 to 2000, got 0"),
         (secret, data, {"discount": 1.5}, "discount must be the agent's own"),
         (secret, other, {}, "the model was fitted on observations of .* there are"),
         (srl.Secret(device="cpu"), other, {}, "not fitted yet"),
@@ -158,8 +184,16 @@ def test_large_pages_stay_within_bounds(task, tmp_path, monkeypatch):
     data = episodes(10, numbers, 600, before=(0.0, 1.0, 1.0), last=(1.0,))
     made, content = shown(tmp_path, fitted(data), data)
     assert made.bytes < 2_000_000
+    rows = sum(entry["left_out"]["rewards"] for entry in content["trajectories"])
+    assert any(note.startswith(f"{rows:,} rewards and ") for note in made.notes)
     for entry in content["trajectories"]:
         assert len(entry["attention"]) == 40
+        kept = {row["step"] for row in entry["attention"]}
+        rewarded = [t for t, _ in entry["rewards"] if t not in kept]
+        alarms = [t for t in entry["wrong"] if t not in kept | set(rewarded)]
+        assert entry["left_out"] == {"rewards": len(rewarded), "alarms": len(alarms)}
+        wrong = [t for t in entry["wrong"] if content["classes"]["signs"][entry["predicted"][t]] or t in kept]
+        assert set(wrong[:12]) <= kept, "mispredicted ones come first"
         assert all(len(row["to"]) <= 60 for row in entry["attention"])
         assert len(entry["values"]["rows"]) * 601 <= 4_000 + 601
     pictures = fitted(episodes(10, noise, 3)), episodes(10, noise, 40)

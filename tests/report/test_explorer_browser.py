@@ -240,6 +240,35 @@ def test_the_maze_is_drawn_in_the_colours_of_the_paper_with_heat(browser, trigge
             assert blue > red  # sky blue
 
 
+def test_a_filter_chooses_the_reward_that_it_is_about(browser, triggers):
+    path, content = triggers
+    kinds = {"missed": "missed", "false-alarm": "false alarm"}
+    with opened(browser, path) as page:
+        for name, kind in kinds.items():
+            page.locator(f'[data-filter="{name}"]').click()
+            for item in page.locator("#list [role=option]").all()[:3]:
+                item.click()
+                number = int(item.get_attribute("data-episode"))
+                entry = next(e for e in content["trajectories"] if e["episode"] == number)
+                steps = [row["step"] for row in entry["attention"] if row["kind"] == kind]
+                assert step_of(page) - 1 in steps
+                assert page.locator(f'.mark.chosen[data-reward="{step_of(page) - 1}"]').count()
+        page.locator('[data-filter="mispredicted"]').click()
+        number = int(page.locator("#list [aria-selected=true]").get_attribute("data-episode"))
+        entry = next(e for e in content["trajectories"] if e["episode"] == number)
+        assert step_of(page) == entry["wrong"][0] + 1
+
+
+def test_the_page_says_how_good_credit_is_and_what_is_left_out(browser, task, triggers):
+    path, content = triggers
+    judged = content["overview"]["quality"]
+    with opened(browser, path) as page:
+        said = page.locator("#verdict").inner_text()
+        assert f"average precision {judged['average_precision']:.3f}" in said and "history gain" in said
+        assert "20 trajectories of 400; 380 are left out" in page.locator("#about").inner_text()
+        assert page.locator("#report").is_hidden()
+
+
 def test_filters_and_the_list_by_keyboard(browser, triggers):
     path, content = triggers
     entries = content["trajectories"]

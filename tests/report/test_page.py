@@ -8,14 +8,17 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from tests.quick import quick_fits
+from tests.report.conftest import episodes, numbers
 from tests.sealing import change_json
 
 import secret_rl as srl
 from secret_rl.cli.learning import verdict
 from secret_rl.credit import RewardClasses
+from secret_rl.credit.base import method_class
 from secret_rl.credit.report import Confusion, FitReport, Gain
 from secret_rl.evaluation import Comparison, CreditQuality, LearningCurves
-from secret_rl.report import page, write_report
+from secret_rl.report import explore, page, write_report
+from secret_rl.report.explorer.build import unpack
 from secret_rl.report.runs import RunFolder
 from secret_rl.sb3 import DeepCurve
 from secret_rl.sb3.checkpoint import TrainingFile, read_training
@@ -121,6 +124,17 @@ def test_attention_that_is_not_credit_has_a_banner(tmp_path, shown, found):
         page = shown(*runs)
         assert page.source.count('class="banner"') == 1 and f"{before}{found}: the " in page.text
         assert "need not have earned the rewards" in page.text
+
+
+def test_a_report_links_to_the_explorer_beside_it(tmp_path):
+    method = method_class("uniform")().fit(episodes(8, numbers))
+    path = method.save(tmp_path / "uniform.safetensors")
+    report = tmp_path / "report.html"
+    assert "explorer.html" not in write_report([path], report).read_text(encoding="utf-8")
+    explore(method, episodes(8, numbers), tmp_path / "explorer.html", replay=False, progress=False)
+    assert 'href="explorer.html"' in write_report([path], report).read_text(encoding="utf-8")
+    made = explore(method, episodes(8, numbers), tmp_path / "explorer.html", replay=False, progress=False)
+    assert unpack(made.path.read_text(encoding="utf-8"))["report"] == "report.html"
 
 
 def test_of_several_runs_the_differences_are_shown(tmp_path, shown):
@@ -233,7 +247,7 @@ def test_folders_without_anything_to_report_and_failed_writes_leave_nothing(tmp_
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             write_report(runs, tmp_path / "r.html")
-    monkeypatch.setattr(page, "report_page", lambda _: "\ud800")  # cannot be written as UTF-8
+    monkeypatch.setattr(page, "report_page", lambda *_: "\ud800")  # cannot be written as UTF-8
     with pytest.raises(UnicodeEncodeError):
         write_report([run], tmp_path / "r.html")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "changed", "empty", "other"]

@@ -165,6 +165,8 @@ class Explore(_WithModel):
     trajectories: int = 50  # How many to show: successful, mispredicted and long ones are among them.
     episodes: tuple[int, ...] = ()  # Show these instead, by number.
     beside: tuple[Path, ...] = ()  # Files of other methods, whose credit for the same rewards is shown below.
+    annotation: str | None = None  # The truth that credit is judged by; needed unless exactly one is boolean.
+    report: Path | None = None  # Page to link to; by default report.html beside the page, if it is there.
     # Show the values and the shaped reward of this potential, a file; by default of the model's own credit.
     potential: Path | None = None
     discount: float = 0.99  # Of the shaped reward.

@@ -66,7 +66,9 @@ class Demo(Command):
             self.note(secret.report)
             held_out = self._collect(max(10, self.trajectories // _JUDGED), _HELD_OUT + self.seed)
             quality = secret_rl.credit_quality(secret.attribute(held_out, rewards="positive"), held_out)
-            page = explore(secret, held_out, self.out / "explorer.html", trajectories=20).path
+            page = explore(
+                secret, held_out, self.out / "explorer.html", trajectories=20, report=self.out / "report.html"
+            ).path
             self.note(f"held-out mazes: {quality}\nwhich steps earned their rewards: {page.resolve().as_uri()}")
 
             self.note(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents each ...")
@@ -85,7 +87,8 @@ class Demo(Command):
         self.note(f"\n{comparison}\n")
         self.answer(f"{words}\n", {**content, "report": report})
         self.note("\n".join(f"saved       {path}" for path in (model, page, *files)))
-        self.note(f"done        in {time.perf_counter() - started:.0f} s\nreport      {report.resolve().as_uri()}")
+        self.note(f"done        in {time.perf_counter() - started:.0f} s\nexplorer    {page.resolve().as_uri()}")
+        self.note(f"report      {report.resolve().as_uri()}")
         self.note("deep agents DQN and PPO that are paid for credit: examples/sb3_dqn.py (two minutes), docs/agents.md")
 
     @property

@@ -19,6 +19,8 @@ try:
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError('reports need the report extra: pip install "secret-rl[report]"') from missing
 
+_EXPLORER = "explorer.html"  # linked where it lies beside the report
+
 
 def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
     """Write one page about runs, whole or not at all.
@@ -29,13 +31,13 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> Path:
         raise ValueError("no run to report: name at least one folder or model")
     loaded = load_runs([Path(run) for run in runs])
     with FORMAT.reading(Path(", ".join(run.name for run in loaded))):  # loading does not check every value
-        text = report_page(loaded)
+        text = report_page(loaded, _EXPLORER if Path(out).with_name(_EXPLORER).is_file() else None)
     replace_text(out, text)
     return Path(out)
 
 
-def report_page(runs: Sequence[Run]) -> str:
-    """The page as text."""
+def report_page(runs: Sequence[Run], explorer: str | None = None) -> str:
+    """The page as text; with a link to a credit explorer, if there is one."""
     prefix = {run.name: f"{run.name}: " if len(runs) > 1 else "" for run in runs}
     quality = {f"{prefix[run.name]}{name}": found for run in runs for name, found in run.quality.items()}
     training = {run.name: run.fit.curve for run in runs if run.fit is not None and run.fit.curve}
@@ -48,6 +50,7 @@ def report_page(runs: Sequence[Run]) -> str:
     page = environment.get_template("report.html").render(
         title=runs[0].name if len(runs) == 1 else f"{len(runs)} runs",
         runs=runs,
+        explorer=explorer,
         prefix=prefix,
         facts=list(dict.fromkeys(name for run in runs for name, value in run.facts.items() if value is not None)),
         settings=settings,

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import warnings
 from base64 import b64decode, b64encode
@@ -13,6 +14,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +24,17 @@ from secret_rl.checks import check_integer
 from secret_rl.credit.attributions import Attributions
 from secret_rl.credit.base import CreditMethod, NotFittedError, inspector, load_method
 from secret_rl.progress import Tick, progress_bar
-from secret_rl.report.explorer.episode import credit_shares, describe, event_names, short
+from secret_rl.report.explorer.episode import MOST_ROWS, credit_shares, describe, event_names, short
+from secret_rl.report.explorer.overview import about, about_beside, survey
 from secret_rl.report.explorer.pictures import EnvLike, Viewer
-from secret_rl.report.runs import doubt_of, verdict_of
 from secret_rl.shaping import NotCreditWarning, OnlineCredit, ReplayShaping
 from secret_rl.shaping.core import PotentialLike
 from secret_rl.trajectories import Trajectories
 from secret_rl.trajectories.nested import arrays_of
 
-SHOWN, MOST = 50, 200  # trajectories on one page: by default, and at most
+SHOWN, MOST = 50, 2_000  # trajectories on one page: by default, and at most
 _FRAME_BYTES = 1_200_000  # for the frames of a page of up to 50 trajectories; numbers and the page come on top
+_MOST_FRAME_BYTES = 4  # times that, for pages of more
 _POOL_BYTES, _POOL_PER_SHOWN = 64 << 20, 8  # observations to predict before the choice: bytes, and episodes
 _SCRIPTS = ("elements.js", "stage.js", "timeline.js", "list.js", "explorer.js")
 
@@ -60,10 +63,12 @@ def explore(
     trajectories: int = SHOWN,
     episodes: Sequence[int] | None = None,
     beside: Mapping[str, CreditMethod | Attributions] | None = None,
+    annotation: str | None = None,
     potential: PotentialLike | None = None,
     discount: float = 0.99,
     env: EnvLike | None = None,
     replay: bool = True,
+    report: str | Path | None = None,
     title: str = "Credit explorer",
     device: str = "auto",
     progress: bool | None = None,
@@ -78,11 +83,13 @@ def explore(
         episodes: Show these instead, by number.
         beside: Other methods, or their attributions of the same data, by name: under the arcs, each has a strip with
             its credit for the chosen reward.
+        annotation: The truth that credit is judged by, as in ``credit_quality``; needed unless exactly one is boolean.
         potential: Whose values and shaped rewards are shown; by default ``OnlineCredit`` of the model.
         discount: Of the shaped reward: the agent's own.
         env: Where episodes are replayed to render them: an id, or a function that makes an environment with
             ``render_mode="rgb_array"``; by default the id in the data.
         replay: Whether to replay episodes at all; without, only what is stored is shown.
+        report: A page to link to; by default ``report.html`` beside this one, if it is there.
         title: Heading of the page.
         device: For a model given as a file.
         progress: Show a progress bar; by default if the terminal is interactive.
@@ -92,8 +99,8 @@ def explore(
         name, secret = f"{Path(secret).name}, ", load_method(secret, device=device)
     data = data if isinstance(data, Trajectories) else Trajectories.load(data)
     inspector(secret, data[:1])  # an error where it is not fitted or does not fit the data
-    report = secret.report
-    assert report is not None
+    fitted = secret.report
+    assert fitted is not None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotCreditWarning)  # the page says so
         shaping = ReplayShaping(OnlineCredit(secret) if potential is None else potential, discount)
@@ -106,10 +113,13 @@ def explore(
             check_integer("the number of episodes", len(chosen), 1, MOST)
         entries: list[dict[str, Any]] = []
         events = event_names(data)
-        frame_bytes = _FRAME_BYTES * max(1.0, len(chosen) / SHOWN) / data.lengths[chosen].sum()  # for each step
+        overview = survey(secret, data, annotation, tick)
+        others = [about_beside(name, other, data, annotation) for name, other in (beside or {}).items()]
+        frame_bytes = _FRAME_BYTES * min(max(1.0, len(chosen) / SHOWN), _MOST_FRAME_BYTES)
+        frame_bytes /= data.lengths[chosen].sum()  # for each step
         for number in chosen:
             one = data[number : number + 1]
-            entry = describe(one[0], report, inspector(secret, one), secret.attribute(one, progress=False))
+            entry = describe(one[0], fitted, inspector(secret, one), secret.attribute(one, progress=False))
             truth = {name: np.flatnonzero(one.annotations[name]).tolist() for name in events}
             entry |= {"episode": number, "truth": truth}
             steps = [row["step"] for row in entry["attention"]]
@@ -123,29 +133,43 @@ def explore(
             entry |= viewer.show(one[0], int(frame_bytes * len(one[0])), _wanted_frames(entry))
             entries.append(entry)
             tick("described", len(entries), len(chosen))
-    doubt = doubt_of(report)
-    about = f"seed {secret.seed}, {report.steps:,} updates" if hasattr(secret, "seed") else secret.name
+    rows, alarms = (sum(entry["left_out"][kind] for entry in entries) for kind in ("rewards", "alarms"))
+    if rows + alarms:
+        viewer.note(
+            f"{rows:,} rewards and {alarms:,} false alarms show no steps: {MOST_ROWS} of each episode do, some "
+            "mispredicted ones and the largest rewards first."
+        )
+    model = f"seed {secret.seed}, {fitted.steps:,} updates" if hasattr(secret, "seed") else secret.name
     content = {
         "title": title,
-        "model": f"{name}{about}",
-        "verdict": verdict_of(report),
-        "doubt": None if doubt is None else f"{report.verdict}: {doubt}.",
-        "classes": {"names": list(report.classes.names), "signs": report.classes.signs.tolist()},
+        "model": f"{name}{model}",
+        **about(fitted, secret.name),
+        "overview": overview,
+        "report": _report_beside(Path(out), report),
+        "classes": {"names": list(fitted.classes.names), "signs": fitted.classes.signs.tolist()},
         "env": str(data.meta.get("env_id", "")),
         "options": ", ".join(f"{name}={value}" for name, value in (data.meta.get("env_options") or {}).items()),
         "episodes": len(data),
         "discount": discount,
         "potential": repr(shaping.potential),
         "beside": list(beside or {}),
+        "about_beside": others,
         "actions": viewer.actions,
-        "notes": viewer.notes,
+        "notes": viewer.all_notes,
         # Numbers compress well as long as no pictures come in between.
         "frames": [entry.pop("frames", None) for entry in entries],
         "trajectories": entries,
     }
     page = render_page(content)
     replace_text(out, page)
-    return Explored(Path(out), len(page.encode()), tuple(chosen), tuple(viewer.notes))
+    return Explored(Path(out), len(page.encode()), tuple(chosen), tuple(viewer.all_notes))
+
+
+def _report_beside(out: Path, report: str | Path | None) -> str | None:
+    """The address of a report relative to the page."""
+    if report is None and not out.with_name("report.html").is_file():
+        return None
+    return quote(Path(os.path.relpath(report or out.with_name("report.html"), out.parent)).as_posix())
 
 
 def _credit_beside(

@@ -11,7 +11,7 @@ from secret_rl.credit.report import FitReport
 from secret_rl.trajectories import Episode, Trajectories
 from secret_rl.trajectories.nested import arrays_of, map_arrays, named_arrays
 
-_MOST_ROWS = 40  # of attention: tasks that pay at every step would fill the page with it
+MOST_ROWS, _MOST_WRONG = 40, 12  # of attention: tasks that pay at every step would fill the page; of mispredicted ones
 _MOST_WEIGHTS, _LEAST_WEIGHT = 60, 0.002  # of a row of attention
 _WEIGHT_UNIT, _PROBABILITY_UNIT = 10_000, 255  # weights and probabilities are stored as whole numbers
 _EVENT_SHARE = 0.1  # an annotation that is set in at most this share of steps marks events; in more, it is a state
@@ -30,8 +30,11 @@ def describe(episode: Episode, report: FitReport, inspected: Inspector, found: A
     """
     rewards, probabilities = np.asarray(episode.rewards, np.float64), inspected.probabilities(0)
     predicted = probabilities.argmax(1)
-    right = predicted == report.classes.index(rewards)
-    shown = _attention_steps(rewards, report.classes.signs[predicted])
+    actual = report.classes.index(rewards)
+    right = predicted == actual
+    ordered = _attention_steps(rewards, (report.classes.signs[predicted] != 0) & (rewards == 0), right)
+    shown = np.sort(ordered[:MOST_ROWS])
+    lost = np.count_nonzero(rewards[ordered[MOST_ROWS:]])
     inferred = np.isin(report.classes.names, report.inferred)[predicted]  # without evidence for it
     kinds = np.where(np.isin(np.arange(len(episode)), found.step), np.where(inferred, "inferred", "right"), "decided")
     kinds = np.where(right, kinds, np.where(rewards, "missed", "false alarm"))
@@ -42,7 +45,9 @@ def describe(episode: Episode, report: FitReport, inspected: Inspector, found: A
         "successful": bool((rewards > 0).any()),
         "ended": "terminated" if episode.terminated else "truncated" if episode.truncated else "open",
         "rewards": [[int(t), short(rewards[t])] for t in np.flatnonzero(rewards)],
+        "actual": actual.tolist(),
         "predicted": predicted.tolist(),
+        "left_out": {"rewards": int(lost), "alarms": max(0, len(ordered) - MOST_ROWS) - int(lost)},
         "wrong": np.flatnonzero(~right).tolist(),
         "chances": np.rint(probabilities.T * _PROBABILITY_UNIT).astype(int).tolist(),
         "attention": [
@@ -87,13 +92,18 @@ def short(number: Any) -> float:
     return float(f"{float(number):.5g}")
 
 
-def _attention_steps(rewards: NDArray[np.float64], predicted_signs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Steps whose attention is stored: rewards, the largest first and spread evenly where alike, then false alarms."""
+def _attention_steps(
+    rewards: NDArray[np.float64], alarms: NDArray[np.bool_], right: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Steps that have attention to show, in the order in which they are kept.
+
+    Some mispredicted ones; then rewards, the largest first and spread evenly where alike; then false alarms.
+    """
     rewarded = np.flatnonzero(rewards)
     sizes, spread = np.abs(rewards[rewarded]), np.arange(len(rewarded)) * 0.618 % 1  # the golden ratio spreads evenly
-    rewarded = rewarded[np.lexsort((spread, -sizes))]
-    alarms = np.flatnonzero((predicted_signs != 0) & (rewards == 0))
-    return np.sort(np.concatenate([rewarded, alarms])[:_MOST_ROWS])
+    wrong = np.flatnonzero(~right & ((rewards != 0) | alarms))[:_MOST_WRONG]
+    order = np.concatenate([wrong, rewarded[np.lexsort((spread, -sizes))], np.flatnonzero(alarms)])
+    return order[np.sort(np.unique(order, return_index=True)[1])]
 
 
 def credit_shares(row: NDArray[np.float32]) -> dict[str, list[int]]:

@@ -42,6 +42,7 @@ class Viewer:
         self._data = data
         self._env: gym.Env[Any, Any] | None = None
         self.notes: list[str] = []
+        self._unsaid: set[str] = set()
         if replay:
             try:
                 self._env = _make_env(env, data)
@@ -55,8 +56,13 @@ class Viewer:
 
     def note(self, text: str) -> None:
         """Add a note, once."""
-        if text not in self.notes and len(self.notes) < _MOST_NOTES:
-            self.notes.append(text)
+        if text not in self.notes:
+            (self.notes.append if len(self.notes) < _MOST_NOTES else self._unsaid.add)(text)
+
+    @property
+    def all_notes(self) -> list[str]:
+        """The notes, and how many more there are."""
+        return [*self.notes, *([f"{len(self._unsaid):,} more notes are left out."] if self._unsaid else [])]
 
     @property
     def actions(self) -> list[str] | None:

@@ -21,6 +21,7 @@ const percent = (share) => (share >= 0.0995 ? (100 * share).toFixed(0) : (100 * 
 const signed = (number) => (number > 0 ? "+" : number < 0 ? "−" : "") + Math.abs(number);
 const brief = (number) => signed(Number(number.toPrecision(3)));
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+const trajectories = (count) => plural(count, "trajectory").replace("trajectorys", "trajectories");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // Shapes repeat what colours say, for readers who cannot tell the colours apart.

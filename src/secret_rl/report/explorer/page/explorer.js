@@ -1,5 +1,24 @@
 // The page: the selected trajectory, step and reward, and the controls.
 
+// How far a method can be trusted: in words, one fact each.
+function standing({ method, verdict, gain, quality, overview }) {
+  const judged = quality || (overview && overview.quality);
+  const facts = method ? [`method: ${method}`] : [];
+  if (verdict) facts.push(gain === null || gain === undefined ? verdict : `${verdict} (history gain ${percent(gain)})`);
+  if (judged) {
+    facts.push(`credit quality: average precision ${judged.average_precision.toFixed(3)}, precision ${judged.precision.toFixed(3)}, ` +
+      `recall ${judged.recall.toFixed(3)}, by “${judged.truth}” for ${plural(judged.rows, "reward")}`);
+  } else facts.push("credit quality: not known, as the data does not say what earned the rewards");
+  return facts;
+}
+
+// Which rewards of a trajectory have no attention on the page.
+function leftOut(entry) {
+  const { rewards = 0, alarms = 0 } = entry.left_out || {};
+  const parts = [rewards && plural(rewards, "reward"), alarms && plural(alarms, "false alarm")].filter(Boolean);
+  return parts.length ? el("p", { class: "nothing", id: "left-out" }, `Left out: the steps of ${parts.join(" and ")} of this episode.`) : "";
+}
+
 class Explorer {
   constructor(data) {
     this.data = data;
@@ -16,16 +35,20 @@ class Explorer {
     });
     this.about();
     this.controls();
-    this.list = new TrajectoryList(data.trajectories, (entry) => this.show(entry));
+    this.list = new TrajectoryList(data.trajectories, (entry, step) => this.show(entry, step));
   }
 
   about() {
     const { data } = this;
     const shown = data.trajectories.length;
-    const parts = [data.env, data.options, `${plural(shown, "trajectory").replace("trajectorys", "trajectories")} of ${data.episodes.toLocaleString("en")}`];
+    const left = data.episodes - shown;
+    const count = `${trajectories(shown)} of ${data.episodes.toLocaleString("en")}${left ? `; ${left.toLocaleString("en")} are left out` : ""}`;
+    const parts = [data.env, data.options, count];
     byId("title").textContent = data.title;
     byId("about").textContent = parts.filter(Boolean).join(" · ");
-    byId("verdict").textContent = `model: ${data.model} · ${data.verdict}`;
+    byId("verdict").textContent = [`model: ${data.model}`, ...standing(data)].join(" · ");
+    byId("report").hidden = !data.report;
+    if (data.report) byId("report").setAttribute("href", data.report);
     byId("doubt").textContent = data.doubt || "";
     byId("doubt").hidden = !data.doubt;
     byId("notes").replaceChildren(...data.notes.map((note) => el("li", {}, note)));
@@ -81,7 +104,8 @@ class Explorer {
     action();
   }
 
-  async show(entry) {
+  // A trajectory, at the reward at some step if its attention is there, else at one that tells most.
+  async show(entry, step) {
     this.play(false);
     this.entry = entry;
     this.image = null;
@@ -97,9 +121,9 @@ class Explorer {
     byId("heat-choice").hidden = !entry.places;
     const best = entry.attention.filter((row) => row.kind === "right");
     const first = [...best, ...entry.attention].find((row) => entry.rewardAt.get(row.step) > 0) || best[0] || entry.attention[0];
-    this.row = first || null;
+    this.row = entry.rowAt.get(step) || first || null;
     this.timeline.show(entry, this.row, this.data.potential);
-    this.goTo(first ? first.step + 1 : 0);
+    this.goTo(step !== undefined ? step + 1 : this.row ? this.row.step + 1 : 0);
     this.earned();
     if (entry.frames) {
       const image = new Image();
@@ -203,7 +227,7 @@ class Explorer {
     const box = byId("earned");
     if (!row) {
       const none = entry.attention.length ? `Choose a reward to see which steps ${this.data.doubt ? "the model looked at" : "earned it"}.` : "No reward, and none was predicted.";
-      box.replaceChildren(el("p", { class: "nothing" }, none));
+      box.replaceChildren(el("p", { class: "nothing" }, none), leftOut(entry));
       return;
     }
     const value = entry.rewardAt.get(row.step);
@@ -220,7 +244,8 @@ class Explorer {
       title: (entry.truthAt.get(step) || []).join(", ") || null, "data-earner": step, on: { click: () => this.goTo(step + 1) } },
       `step ${step + 1}`, el("span", { class: "credit" }, percent(share)))));
     box.replaceChildren(el("p", { class: ["right", "inferred", "decided"].includes(row.kind) ? null : "wrong" }, what), el("ol", {}, items),
-      el("p", { class: "nothing" }, rest > 0.005 ? `other steps ${percent(rest)}` : ""));
+      el("p", { class: "nothing" }, rest > 0.0005 ? `other steps ${percent(rest)}` : ""),
+      leftOut(entry));
   }
 }
 

@@ -1,5 +1,10 @@
 // The trajectories to pick from.
 
+// The step that a filter is about.
+const missed = (entry) => entry.wrong.find((step) => entry.rewardAt.has(step));
+const falseAlarm = (entry) => entry.wrong.find((step) => !entry.rewardAt.has(step) && entry.predictedSigns[step]);
+const rewardOf = (entry, sign) => entry.rewards.find(([, value]) => Math.sign(value) === sign)?.[0];
+
 class TrajectoryList {
   constructor(entries, onPick) {
     this.entries = entries;
@@ -10,11 +15,15 @@ class TrajectoryList {
     this.filters = [
       ["All", () => true],
       ["Successful", (entry) => entry.successful],
-      ["Mispredicted", (entry) => entry.wrong.length > 0],
+      ["Positive", (entry) => entry.rewards.some(([, value]) => value > 0), (entry) => rewardOf(entry, 1)],
+      ["Negative", (entry) => entry.rewards.some(([, value]) => value < 0), (entry) => rewardOf(entry, -1)],
+      ["Mispredicted", (entry) => entry.wrong.length > 0, (entry) => entry.wrong[0]],
+      ["Missed", (entry) => missed(entry) !== undefined, missed],
+      ["False alarm", (entry) => falseAlarm(entry) !== undefined, falseAlarm],
       ["Longest", (entry) => entry.steps >= long],
     ];
     byId("filters").replaceChildren(...this.filters.map(([name, keep], i) =>
-      el("button", { type: "button", "aria-pressed": String(i === 0), "data-filter": name.toLowerCase(),
+      el("button", { type: "button", "aria-pressed": String(i === 0), "data-filter": name.toLowerCase().replace(" ", "-"),
         on: { click: () => this.filter(i) } }, name, el("span", {}, String(entries.filter(keep).length)))));
     this.box.addEventListener("keydown", (event) => this.key(event));
     this.box.addEventListener("mousedown", (event) => event.preventDefault()); // keys stay with the timeline
@@ -32,8 +41,11 @@ class TrajectoryList {
     if (name === "Mispredicted") this.shown.sort((a, b) => b.wrong.length - a.wrong.length);
     this.items = this.shown.map((entry) => this.item(entry));
     this.box.replaceChildren(...(this.items.length ? this.items : [el("li", { class: "none" }, "none of these")]));
+    this.step = this.filters[number][2];
     this.mark(this.picked);
-    if (this.shown.length && !this.shown.includes(this.picked)) this.pick(this.shown[0]);
+    if (this.shown.length && (this.step || !this.shown.includes(this.picked))) {
+      this.pick(this.shown.includes(this.picked) ? this.picked : this.shown[0]);
+    }
   }
 
   item(entry) {
@@ -53,7 +65,7 @@ class TrajectoryList {
   pick(entry) {
     this.picked = entry;
     this.mark(entry);
-    this.onPick(entry);
+    this.onPick(entry, this.step && this.step(entry));
   }
 
   mark(entry) {
