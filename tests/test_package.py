@@ -23,7 +23,7 @@ HEAVY = {"torch", "numba", "stable_baselines3", "minari", "matplotlib", "pygame"
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        ("import secret_rl", HEAVY),
+        ("import secret_rl", HEAVY | {"numpy", "gymnasium"}),
         ("import secret_rl as s; s.collect('secret_rl/Triggers-v0', 3)", {"torch"}),
         ("import secret_rl.report.figures", {"matplotlib.pyplot", "torch"}),
         (
@@ -44,6 +44,11 @@ def test_import_costs_little_more_than_gymnasium():
         "print((time.perf_counter() - b) / (b - a))"
     )
     assert min(float(run(code)) for _ in range(3)) < 1.0
+
+
+@pytest.mark.parametrize("order", ["secret_rl, gymnasium as g", "gymnasium as g, secret_rl"])
+def test_environments_are_registered_in_whichever_order_one_imports(order):
+    assert run(f"import {order}; print(g.spec('secret_rl/Triggers-v0').id)").strip() == "secret_rl/Triggers-v0"
 
 
 @pytest.mark.parametrize("module", [srl, srl.report, srl.evaluation])

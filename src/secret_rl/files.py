@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,7 @@ from numpy.typing import NDArray
 
 from secret_rl.atomic import replace_text, replacing
 from secret_rl.checks import printable
-
-try:
-    VERSION = version("secret-rl")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    VERSION = "0+source"
+from secret_rl.version import VERSION
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]

@@ -8,28 +8,31 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
-import tyro
-
-import secret_rl
 from secret_rl.atomic import check_writable
 from secret_rl.checks import printable
-from secret_rl.cli.command import UsageError, commands, say
+from secret_rl.cli.command import Command, UsageError, find_command, say, summaries
 from secret_rl.progress import no_bars
+from secret_rl.version import VERSION
 
-_EXPECTED_ERRORS = (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError, gym.error.Error)
+_EXPECTED_ERRORS = (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError)
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_SHELLS = ("bash", "zsh", "fish")
-_DESCRIPTION = """Find out which past actions earned a reward.
+_HELP = """usage: secret-rl COMMAND ...
 
---version prints the version. --print-completion bash (or zsh, fish) prints a script that completes commands, options \
-and files; eval "$(secret-rl --print-completion bash)" uses it.
+Find out which past actions earned a reward.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 143 terminated."""
+{commands}
+
+secret-rl COMMAND --help lists the options of one. --version prints the version.
+--print-completion bash (or zsh, fish) prints a script that completes commands,
+options, methods and environments; eval "$(secret-rl --print-completion bash)"
+uses it.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted,
+143 terminated."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,15 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         with suppress(OSError):  # a closed pipe
             sys.stdout.reconfigure(errors="replace")  # any text can be printed
-    command: Any = None
+    command: Command | None = None
     before, warnings.formatwarning = warnings.formatwarning, _warning_line  # type: ignore[assignment]
     with _stoppable() as received:
         try:
-            if words[:1] == ["--version"]:
-                print(f"secret-rl {secret_rl.__version__}")
-            elif words[:1] == ["--print-completion"]:
-                print(_completion_script(words[1:]))
-            else:
+            if not _answered(words):
                 command = _parse(words)
                 if isinstance(out := getattr(command, "out", None), Path):
                     check_writable(out)  # not after hours of work
@@ -66,41 +65,48 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _answered(words: list[str]) -> bool:
+    """Answer what needs no command."""
+    first, *others = words or ["--help"]
+    if first in ("--help", "-h"):
+        known = summaries()
+        width = max(map(len, known))
+        say(_HELP.format(commands="\n".join(f"  {name:{width}}  {about}" for name, about in known.items())), sys.stdout)
+    elif first == "--version":
+        say(f"secret-rl {VERSION}", sys.stdout)
+    elif first in ("--print-completion", "--complete"):
+        from secret_rl.cli.completion import candidates, script
+
+        say(script(others) if first == "--print-completion" else "\n".join(candidates(others)), sys.stdout)
+    else:
+        return False
+    return True
+
+
 def _failed(error: BaseException, words: list[str]) -> int:
     """Report an error that users can do something about; any other is raised again."""
     if isinstance(error, BrokenPipeError):  # the reader of the output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if isinstance(error, UsageError):
-        hint = " ".join(["secret-rl", *(word for word in words[:1] if word in commands()), "--help"])
+        hint = " ".join(["secret-rl", *(word for word in words[:1] if word in summaries()), "--help"])
         say(f"secret-rl: {error}\nsee {hint}", sys.stderr)
         return 2
-    if isinstance(error, _EXPECTED_ERRORS):
+    if isinstance(error, _EXPECTED_ERRORS) or type(error).__module__ == "gymnasium.error":
         say(f"secret-rl: {type(error).__name__}: {error}", sys.stderr)
         return 1
     raise error
 
 
-def _parse(words: list[str]) -> Any:
-    return tyro.extras.subcommand_cli_from_dict(commands(), prog="secret-rl", description=_DESCRIPTION, args=words)
+def _parse(words: list[str]) -> Command:
+    import tyro
 
-
-def _completion_script(words: list[str]) -> str:
-    if len(words) != 1 or words[0] not in _SHELLS:
-        raise UsageError(f"--print-completion takes one of {', '.join(_SHELLS)}, got {' '.join(words) or 'nothing'}")
-    text = io.StringIO()
-    with suppress(SystemExit), redirect_stdout(text):
-        _parse(["--tyro-print-completion", words[0]])
-    if words[0] != "bash":
-        return text.getvalue()
-    # Bash completes files better itself: the generated script puts earlier words before the one that is being typed.
-    return f"""{text.getvalue().replace('COMPREPLY=($(compgen -f -- "$cur"))', "COMPREPLY=()")}
-_secret_rl() {{
-  _tyro_secret_rl
-  if [[ -z "${{COMPREPLY[*]}}" ]]; then COMPREPLY=(); fi
-}}
-complete -o default -F _secret_rl secret-rl
-"""
+    name, *others = words
+    found: Any = find_command(name)
+    if found is None:
+        raise UsageError(f"there is no command {name!r}: expected one of {', '.join(summaries())}")
+    parsed: Command = tyro.cli(found, prog=f"secret-rl {name}", args=others)
+    return parsed
 
 
 def _warning_line(message: Warning | str, category: type[Warning], *_: object) -> str:

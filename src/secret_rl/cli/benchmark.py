@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from secret_rl.cli.command import Command, UsageError, command, one_of
+from secret_rl.cli.command import Command, UsageError, command
+from secret_rl.cli.fields import one_of
 from secret_rl.credit.base import methods
 
 if TYPE_CHECKING:

@@ -1,23 +1,37 @@
 """Commands: what every one has, and the registry that ``secret-rl --help`` and shell completion list.
 
-A command is one class, in a module beside this one, or of a package of yours that names it in the entry-point group
-``secret_rl.commands``; docs/command-line.md shows one.
+A command is one class, in a module beside this one that ``OURS`` names, or of a package of yours that names it in the
+entry-point group ``secret_rl.commands``; docs/command-line.md shows one. Only the module of the command that is run is
+imported, and it imports PyTorch, NumPy and Gymnasium only where it needs them: ``--help`` is quick.
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TextIO, TypeVar, dataclass_transform
-
-from tyro.conf import arg
+from typing import Any, ClassVar, TextIO, TypeVar, dataclass_transform
 
 from secret_rl.checks import printable
-from secret_rl.files import plain
 from secret_rl.plugins import load_plugins
+
+OURS = {
+    "collect": ("data", "Play episodes with a random policy and save them."),
+    "info": ("data", "Say what saved trajectories hold."),
+    "fit": ("credit", "Learn credit from saved trajectories."),
+    "quality": ("credit", "Compare credit with the truth that trajectories are annotated with."),
+    "attribute": ("credit", "Say which steps earned each reward of saved trajectories."),
+    "explore": ("credit", "Make a page to look at credit with."),
+    "potential": ("potential", "Estimate a potential from trajectories of the target."),
+    "learn": ("learning", "Q-learning without and with shaping, and how they compare."),
+    "report": ("results", "Make one page of one or several runs."),
+    "play": ("data", "Walk a Triggers maze in the terminal."),
+    "benchmark": ("benchmark", "Compare credit methods on tasks with known causes."),
+    "paper": ("results", "Make a result of the paper, from a clone."),
+    "demo": ("demo", "All of it, in about two minutes."),
+}
+"""Our commands in the order of ``--help``: module beside this one, and what it does in a line."""
 
 _registered: dict[str, "type[Command]"] = {}
 
@@ -55,6 +69,8 @@ class Command:
     def answer(self, text: object, content: Mapping[str, Any]) -> None:
         """Print the result, once per command: as text, or as JSON."""
         if self.json:  # which escapes all that is not ASCII, and of the control characters all but one
+            from secret_rl.files import plain
+
             text = json.dumps(plain(content), indent=1, allow_nan=False).replace("\x7f", "\\u007f")
         say(text, sys.stdout)
 
@@ -87,8 +103,9 @@ def command(name: str, *, resumable: bool = False) -> Callable[[type[C]], type[C
     """
 
     def register(cls: type[C]) -> type[C]:
-        if name in _registered and _registered[name].__module__ != cls.__module__:
-            raise ValueError(f"command {name!r} is registered already, by {_registered[name].__module__}")
+        by = f"secret_rl.cli.{OURS[name][0]}" if name in OURS else getattr(_registered.get(name), "__module__", None)
+        if by not in (None, cls.__module__):
+            raise ValueError(f"command {name!r} is registered already, by {by}")
         cls.resumable = resumable
         _registered[name] = made = dataclass(frozen=True)(cls)
         return made
@@ -96,21 +113,30 @@ def command(name: str, *, resumable: bool = False) -> Callable[[type[C]], type[C
     return register
 
 
+def find_command(name: str) -> type[Command] | None:
+    """The command of a name, if there is one."""
+    if name not in OURS:
+        return _of_plugins().get(name)
+    import_module(f"secret_rl.cli.{OURS[name][0]}")
+    return _registered[name]
+
+
 @cache
-def commands() -> dict[str, Callable[..., Command]]:
-    """Every command by its name: those of this package, then those of plug-ins."""
-    for module in sorted(Path(__file__).parent.glob("[!_]*.py")):
-        import_module(f"secret_rl.cli.{module.stem}")
+def summaries() -> dict[str, str]:
+    """Every command by its name, with what it does: ours, then those of plug-ins."""
+    others = {name: (cls.__doc__ or "").strip().partition("\n")[0] for name, cls in _of_plugins().items()}
+    return {name: summary for name, (_, summary) in OURS.items()} | others
+
+
+def commands() -> dict[str, type[Command]]:
+    """Every command by its name; this imports them all."""
+    return {name: cls for name in summaries() if (cls := find_command(name))}
+
+
+@cache
+def _of_plugins() -> dict[str, type[Command]]:
     load_plugins("secret_rl.commands")
-    return dict(_registered)
-
-
-EnvOptions = Annotated[tuple[str, ...], arg(metavar="KEY=VALUE")]
-
-
-def one_of(names: Iterable[str]) -> Any:
-    """The type of an option whose choices are known at run time."""
-    return Literal[tuple(names)]
+    return {name: cls for name, cls in _registered.items() if name not in OURS}
 
 
 def options_of(pairs: tuple[str, ...]) -> dict[str, Any]:

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from tyro.conf import OmitArgPrefixes, Positional
+from tyro.conf import OmitArgPrefixes
 
 import secret_rl
-from secret_rl.cli.command import Command, UsageError, command, one_of
+from secret_rl.cli.command import Command, UsageError, command
+from secret_rl.cli.fields import Data, EnvId, Model, one_of
 from secret_rl.credit.base import CreditMethod, load_method, method_class, methods
 from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
-from secret_rl.report.runs import RunFolder, doubt_of, folder_of
-from secret_rl.shaping.core import NotCreditWarning
 
 if TYPE_CHECKING:
     Method = str
@@ -31,7 +30,7 @@ class Fit(Command):
     An interrupted fit goes on where it stopped when the same command is given again.
     """
 
-    data: Positional[Path]  # Folder that trajectories were saved to.
+    data: Data  # Folder that trajectories were saved to.
     out: Path  # File to write the model to; a folder of that name, ending in .run, keeps the record for report.
     method: Method = "secret"  # Credit method.
     # Decides everything random; on one machine the result is the same to the bit, with the same number of threads.
@@ -42,6 +41,8 @@ class Fit(Command):
 
     def run(self) -> None:
         """Fit and save."""
+        from secret_rl.report.runs import RunFolder, folder_of
+
         data = secret_rl.Trajectories.load(self.data)
         method: Any = method_class(self.method)
         chosen, defaults = ({**asdict(a), **asdict(b)} for a, b in ((self.model, self.training), _DEFAULTS))
@@ -88,12 +89,15 @@ def _accepted(
 class _WithModel(Command):
     """A command that applies a fitted model to trajectories."""
 
-    model: Positional[Path]  # File written by fit.
-    data: Positional[Path]  # Folder that trajectories were saved to.
+    model: Model  # File written by fit.
+    data: Data  # Folder that trajectories were saved to.
     device: str = field(default="auto", kw_only=True)  # cpu, cuda, mps, or auto.
 
-    def load(self) -> tuple[CreditMethod, secret_rl.Trajectories]:
+    def load(self) -> "tuple[CreditMethod, secret_rl.Trajectories]":
         """The model, with a warning unless its attention is credit, and the trajectories."""
+        from secret_rl.report.runs import doubt_of
+        from secret_rl.shaping.core import NotCreditWarning
+
         secret = load_method(self.model, device=self.device)
         data = secret_rl.Trajectories.load(self.data)
         if (doubt := doubt_of(secret.report)) is not None:
@@ -171,7 +175,7 @@ class Explore(_WithModel):
     potential: Path | None = None
     discount: float = 0.99  # Of the shaped reward.
     # Gymnasium id to play episodes again in, for example minigrid:MiniGrid-Unlock-v0; by default the one of the data.
-    env: str | None = None
+    env: EnvId | None = None
     replay: bool = True  # Play episodes again to see them; without, only what is stored is shown.
     title: str = "Credit explorer"  # Heading of the page.
 

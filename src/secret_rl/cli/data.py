@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import gymnasium as gym
-from tyro.conf import Positional
-
 import secret_rl
-from secret_rl.cli.command import Command, EnvOptions, command, options_of
-from secret_rl.envs import TRIGGERS_ID
+from secret_rl.cli.command import Command, command, options_of
+from secret_rl.cli.fields import Data, Env, EnvOptions
 
 _MOVES = {"w": 0, "s": 1, "a": 2, "d": 3, "\x1b[A": 0, "\x1b[B": 1, "\x1b[D": 2, "\x1b[C": 3}
 
@@ -24,7 +21,7 @@ class Collect(Command):
     An interrupted collection goes on where it stopped when the same command is given again.
     """
 
-    env: Positional[str]  # Gymnasium id, for example secret_rl/Triggers-v0.
+    env: Env  # Gymnasium id, for example secret_rl/Triggers-v0.
     out: Path  # Folder to write.
     episodes: int = 10_000  # Episodes to keep.
     seed: int = 0  # Decides everything random.
@@ -49,7 +46,7 @@ class Collect(Command):
 class Info(Command):
     """Say what saved trajectories hold."""
 
-    data: Positional[Path]  # Folder that trajectories were saved to.
+    data: Data  # Folder that trajectories were saved to.
     verify: bool = False  # Compare every byte with the stored checksums, however large the data.
 
     def run(self) -> None:
@@ -75,6 +72,10 @@ class Play(Command):
 
     def run(self) -> None:
         """Play until the player leaves."""
+        import gymnasium as gym
+
+        from secret_rl.envs import TRIGGERS_ID
+
         env = gym.make(TRIGGERS_ID, render_mode="ansi", **options_of(self.option))
         shown = sys.stderr if self.json else sys.stdout
         returns: list[float] = []

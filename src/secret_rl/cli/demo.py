@@ -3,20 +3,21 @@
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 import secret_rl
 from secret_rl.cli.command import Command, UsageError, command
 from secret_rl.cli.learning import returns_of, verdict, write_curves
-from secret_rl.envs import TRIGGERS_ID
-from secret_rl.envs.tabular import best_return
-from secret_rl.evaluation import LearningCurves
 from secret_rl.progress import progress_bar
-from secret_rl.report.runs import RunFolder
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from secret_rl.evaluation import LearningCurves
+    from secret_rl.report.runs import RunFolder
 
 _HELD_OUT = 1_000_000  # layout seeds from here on are mazes that the source never draws but by chance
 _JUDGED = 20  # source trajectories for each one in held-out mazes that credit is judged on
@@ -44,6 +45,7 @@ class Demo(Command):
     def run(self) -> None:
         """Run the demo."""
         from secret_rl.report import explore, write_report
+        from secret_rl.report.runs import RunFolder
 
         for name in ("trajectories", "updates", "mazes", "seeds", "episodes"):
             if getattr(self, name) < 1:
@@ -95,15 +97,23 @@ class Demo(Command):
     def _mazes(self) -> dict[str, Any]:
         return {"size": self.size, "triggers": self.switches, "prizes": 1}
 
-    def _collect(self, episodes: int, seed: int, **how: Any) -> secret_rl.Trajectories:
+    def _collect(self, episodes: int, seed: int, **how: Any) -> "secret_rl.Trajectories":
+        from secret_rl.envs import TRIGGERS_ID
+
         return secret_rl.collect(TRIGGERS_ID, episodes, seed=seed, success_share=0.25, env_options=self._mazes, **how)
 
-    def _fit(self, source: secret_rl.Trajectories, path: Path) -> "secret_rl.Secret":
+    def _fit(self, source: "secret_rl.Trajectories", path: Path) -> "secret_rl.Secret":
         secret = secret_rl.Secret(seed=self.seed, steps=self.updates)
         secret.fit(source, checkpoint=self.out / "credit.partial").save(path)
         return secret
 
-    def _learn(self, secret: "secret_rl.Secret", record: RunFolder) -> LearningCurves:
+    def _learn(self, secret: "secret_rl.Secret", record: "RunFolder") -> "LearningCurves":
+        import gymnasium as gym
+
+        from secret_rl.envs import TRIGGERS_ID
+        from secret_rl.envs.tabular import best_return
+        from secret_rl.evaluation import LearningCurves
+
         returns: dict[str, list[Any]] = {"none": [], "OnlineCredit": []}
         optimal = []
         potential = secret_rl.OnlineCredit(secret)
@@ -117,7 +127,7 @@ class Demo(Command):
                 tick("", maze + 1, self.mazes)
         return LearningCurves(returns, optimal=optimal)
 
-    def _agents(self, task: gym.Env[Any, Any]) -> NDArray[np.float64]:
+    def _agents(self, task: "gym.Env[Any, Any]") -> NDArray[np.float64]:
         """(seeds, episodes) unshaped returns in one maze."""
         agents = [secret_rl.QLearning(seed=seed) for seed in range(self.seeds)]
         return np.stack([returns_of(agent, task, self.episodes) for agent in agents])

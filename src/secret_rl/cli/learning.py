@@ -1,61 +1,23 @@
-"""Commands that turn credit into faster learning."""
+"""The command that learns with credit and without."""
 
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from tyro.conf import Positional, arg
 
 import secret_rl
-from secret_rl.cli.command import Command, EnvOptions, UsageError, command, one_of, options_of
-from secret_rl.credit.base import load_method
-from secret_rl.evaluation import Bootstrap, Comparison, LearningCurves, compare
+from secret_rl.cli.command import Command, UsageError, command, options_of
+from secret_rl.cli.fields import Env, EnvOptions
 from secret_rl.progress import progress_bar
-from secret_rl.report.runs import CURVES, WINDOW, RunFolder
-from secret_rl.shaping import KINDS
-from secret_rl.shaping.core import warn_unless_credit
 
 if TYPE_CHECKING:
-    Kind = str
-else:
-    Kind = one_of(tuple(KINDS))
+    import gymnasium as gym
 
-
-@command("potential")
-class Potential(Command):
-    """Estimate a potential from trajectories of the target, for learn and for PotentialShaping."""
-
-    data: Positional[Path]  # Folder that trajectories of the target were saved to.
-    out: Path  # File to write.
-    kind: Annotated[Kind, arg(help=" ".join(f"{name}: {kind.summary}." for name, kind in KINDS.items()))] = "pending"
-    model: Path | None = None  # File written by fit.
-    adapt: int = 0  # First fine-tune the model on the trajectories, for so many updates.
-    delay_discount: float = 0.95  # Of reward still to come, for pending, value and mixed.
-    device: str = "auto"  # cpu, cuda, mps, or auto.
-
-    def run(self) -> None:
-        """Estimate and save."""
-        data = secret_rl.Trajectories.load(self.data)
-        attributions = None
-        if KINDS[self.kind].needs_credit:
-            if self.model is None:
-                raise UsageError(f"--kind {self.kind} needs a credit model: give --model, a file written by fit")
-            secret = load_method(self.model, device=self.device)
-            if self.adapt:
-                secret = secret_rl.adapt(secret, data, steps=self.adapt)
-            warn_unless_credit(secret)
-            attributions = secret.attribute(data)
-            self.note(f"attributed  {len(attributions):,} of {attributions.rewards_seen:,} rewards")
-        potential = secret_rl.estimate_potential(data, attributions, **self.given("kind", "delay_discount"))
-        potential.save(self.out)
-        self.saved(
-            f"potential   {len(potential):,} states, |Phi| up to {potential.bound:.3g}\nsaved       {self.out}",
-            {"saved": self.out, "kind": self.kind, "states": len(potential), "bound": potential.bound},
-        )
+    from secret_rl.evaluation import Comparison, LearningCurves
+    from secret_rl.report.runs import RunFolder
 
 
 @command("learn", resumable=True)
@@ -66,7 +28,7 @@ class Learn(Command):
     command had finished are kept when the same command is given again.
     """
 
-    env: Positional[str]  # Gymnasium id, for example secret_rl/Triggers-v0.
+    env: Env  # Gymnasium id, for example secret_rl/Triggers-v0.
     out: Path  # Folder for the learning curves.
     episodes: int = 1_000  # Episodes that each agent plays.
     seeds: int = 5  # Agents, each with a seed of its own.
@@ -83,6 +45,12 @@ class Learn(Command):
 
     def run(self) -> None:
         """Learn, compare and save."""
+        import gymnasium as gym
+
+        from secret_rl.credit.base import load_method
+        from secret_rl.evaluation import LearningCurves
+        from secret_rl.report.runs import RunFolder
+
         if self.seeds < 2:
             raise UsageError(f"--seeds must be at least 2, for intervals, got {self.seeds}")
         env = gym.make(self.env, **options_of(self.option))
@@ -101,7 +69,7 @@ class Learn(Command):
         self.answer(f"{comparison}\n\n{words}\n" if len(tasks) > 1 else f"{comparison}\n", comparison.to_json())
         self.note("\n".join(f"saved       {path}" for path in files))
 
-    def _learn(self, tasks: dict[str, gym.Env[Any, Any]], record: RunFolder) -> dict[str, NDArray[np.float64]]:
+    def _learn(self, tasks: "dict[str, gym.Env[Any, Any]]", record: "RunFolder") -> dict[str, NDArray[np.float64]]:
         """Condition -> (1, seeds, episodes)."""
         numbers = self.given("learning_rate", "epsilon", "discount")
         returns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in tasks}
@@ -120,9 +88,12 @@ def returns_of(agent: "secret_rl.QLearning", env: Any, episodes: int) -> NDArray
 
 
 def verdict(
-    curves: LearningCurves, fraction: float | None = None, threshold: float | None = None
-) -> tuple[Comparison, str]:
+    curves: "LearningCurves", fraction: float | None = None, threshold: float | None = None
+) -> "tuple[Comparison, str]":
     """The comparison, and its gist in a sentence about the last condition."""
+    from secret_rl.evaluation import Bootstrap, compare
+    from secret_rl.report.runs import WINDOW
+
     bootstrap, window = Bootstrap("both" if curves.mazes > 1 else "seeds"), min(WINDOW, curves.episodes)
     comparison = compare(curves, threshold=threshold, fraction=fraction, window=window, bootstrap=bootstrap)
     name = curves.names[-1]
@@ -138,9 +109,10 @@ def verdict(
     return comparison, f"{name}: reached {goal} in {sooner} instead of {later} episodes"
 
 
-def write_curves(curves: LearningCurves, comparison: Comparison, folder: Path) -> list[Path]:
+def write_curves(curves: "LearningCurves", comparison: "Comparison", folder: Path) -> list[Path]:
     """The curves as numbers and as a picture, in the folder of a run."""
     from secret_rl.report import plot_learning_curves, save_figure
+    from secret_rl.report.runs import CURVES, WINDOW
 
     curves.save(folder / CURVES)
     curves.to_csv(folder / "curves.csv")

@@ -19,10 +19,11 @@ from secret_rl.credit.attributions import Attributions
 from secret_rl.credit.base import load_method, method_class, methods
 from secret_rl.evaluation.deletion import deletion_test
 from secret_rl.evaluation.quality import credit_quality
-from secret_rl.files import VERSION, FileFormat, FileFormatError, plain
+from secret_rl.files import FileFormat, FileFormatError, plain
 from secret_rl.processes import run_each
 from secret_rl.progress import Show, progress_bar
 from secret_rl.tasks import Data, load_data, task_of, tasks
+from secret_rl.version import VERSION
 
 SOURCE, HELD_OUT = 0, 1_001  # seeds of the data
 THRESHOLD = 0.2  # of credit, for precision and recall, unless a method has its own

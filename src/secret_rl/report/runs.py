@@ -19,7 +19,8 @@ from secret_rl.checks import printable
 from secret_rl.credit.base import load_method
 from secret_rl.credit.report import FitReport
 from secret_rl.evaluation import Comparison, CreditQuality, LearningCurves
-from secret_rl.files import VERSION, FileFormat, plain
+from secret_rl.files import FileFormat, plain
+from secret_rl.version import VERSION
 
 if TYPE_CHECKING:
     from secret_rl.sb3 import DeepCurve
