@@ -71,7 +71,7 @@ class Panel:
     maps: int = 5
     seeds: int = 3
     first_map: int = HELD_OUT_MAPS
-    credit: str = "2x2-defaults"
+    credit: str = "2x2-longer-actions"
     """The task of ``keys_doors_credit`` whose models give credit."""
     models: int = 3
     """Of as many seeds; map ``m`` has model ``m``, modulo their number."""

@@ -33,6 +33,8 @@ SMALL: dict[str, Any] = {"size": (40, 30)}
 TWO_DOORS: dict[str, Any] = {"preset": "2x2-easy", "core": 2, **SMALL}
 NINE_ROOMS: dict[str, Any] = {"preset": "3x3", **SMALL}
 AS_LEARNED: dict[str, Any] = {**TWO_DOORS, "frame_skip": 8}  # as the PPO agent has learned it
+LONGER_ACTIONS: dict[str, Any] = {**AS_LEARNED, "max_steps": 300}  # for PPO that is paid for credit
+SHORTER_FIT: dict[str, Any] = {**OPTIONS, "steps": 5_000}
 HARDER: dict[str, Any] = {**OPTIONS, "batch_size": 32}  # longer, doors rarer
 ADAPTING: dict[str, Any] = {"batch_size": 32, "steps": 8_000}
 _EARLIER = (
@@ -136,6 +138,12 @@ def result(quick: bool) -> Result:
         [
             Task("2x2-defaults", Maps("wanderer", 6_400, SOURCE), Maps("wanderer", 1_000, HELD_OUT), {}, seeds=5),
             Task("2x2", Maps("wanderer", 6_400, SOURCE), Maps("wanderer", 1_000, HELD_OUT)),
+            Task(
+                "2x2-longer-actions",
+                Maps("wanderer", 6_400, SOURCE, LONGER_ACTIONS),
+                Maps("wanderer", 1_000, HELD_OUT, LONGER_ACTIONS),
+                SHORTER_FIT,
+            ),
             Task(
                 "3x3",
                 Maps("wanderer", 4_800, SOURCE, NINE_ROOMS),
