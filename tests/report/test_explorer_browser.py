@@ -5,6 +5,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
+from urllib.parse import urldefrag
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def opened(browser, path, width=1200, **options):
     yield page
     context.close()
     assert errors == []
-    assert [url for url in requests if not url.startswith("data:")] == [address]
+    assert [url for url in requests if not url.startswith("data:")] == [urldefrag(address)[0]]
 
 
 @pytest.fixture(scope="module")
@@ -242,21 +243,86 @@ def test_the_maze_is_drawn_in_the_colours_of_the_paper_with_heat(browser, trigge
 
 def test_a_filter_chooses_the_reward_that_it_is_about(browser, triggers):
     path, content = triggers
-    kinds = {"missed": "missed", "false-alarm": "false alarm"}
+    kinds, chosen = {"missed": "missed", "false-alarm": "false alarm"}, 0
     with opened(browser, path) as page:
         for name, kind in kinds.items():
             page.locator(f'[data-filter="{name}"]').click()
-            for item in page.locator("#list [role=option]").all()[:3]:
+            for item in page.locator("#list [data-episode]").all()[:3]:
                 item.click()
                 number = int(item.get_attribute("data-episode"))
                 entry = next(e for e in content["trajectories"] if e["episode"] == number)
                 steps = [row["step"] for row in entry["attention"] if row["kind"] == kind]
+                chosen += 1
                 assert step_of(page) - 1 in steps
                 assert page.locator(f'.mark.chosen[data-reward="{step_of(page) - 1}"]').count()
         page.locator('[data-filter="mispredicted"]').click()
         number = int(page.locator("#list [aria-selected=true]").get_attribute("data-episode"))
         entry = next(e for e in content["trajectories"] if e["episode"] == number)
         assert step_of(page) == entry["wrong"][0] + 1
+    assert chosen
+
+
+def listed(page):
+    return {int(item.get_attribute("data-episode")) for item in page.locator("#list [data-episode]").all()}
+
+
+def test_a_cell_of_the_confusion_table_lists_what_it_counts(browser, triggers):
+    path, content = triggers
+    entries, over = content["trajectories"], content["overview"]
+    with opened(browser, path) as page:
+        shown = page.locator("#confusion tbody td").all_inner_texts()
+        counts = [int(text.split()[0].replace(",", "")) for text in shown]
+        assert counts == np.ravel(over["confusion"]).tolist()
+        for button in page.locator("#confusion button").all():
+            actual, predicted = map(int, button.get_attribute("data-cell").split("-"))
+            button.click()
+            pairs = {e["episode"]: list(zip(e["actual"], e["predicted"], strict=True)) for e in entries}
+            assert listed(page) == {number for number, pair in pairs.items() if (actual, predicted) in pair}
+            episode = int(page.locator("#list [aria-selected=true]").get_attribute("data-episode"))
+            assert pairs[episode].index((actual, predicted)) == step_of(page) - 1
+            if actual != predicted:
+                assert page.locator(f'.mark.chosen[data-reward="{step_of(page) - 1}"]').count()
+            assert button.get_attribute("aria-pressed") == "true"
+        button.click()
+        assert listed(page) == {e["episode"] for e in entries}
+        bar = page.locator("#distances [data-far]").first
+        bar.press("Enter")
+        low, high = map(int, bar.get_attribute("data-far").split("-"))
+        rows = [(e, r) for e in entries for r in e["attention"] if r["kind"] == "right"]
+        far = {e["episode"] for e, r in rows if low <= r["step"] - r["to"][int(np.argmax(r["weights"]))] <= high}
+        assert listed(page) == far
+
+
+def test_the_address_holds_the_view(browser, triggers):
+    path, content = triggers
+    entries = sorted(content["trajectories"], key=lambda e: -e["steps"])
+    entry = next(e for e in entries[:-1] if e["attention"])
+    with opened(browser, path, color_scheme="light") as page:
+        page.locator("#theme").click()
+        page.locator("#search").fill(f"steps>{entries[-1]['steps']}")
+        page.locator("#sort").select_option("steps")
+        lengths = {e["episode"]: e["steps"] for e in entries}
+        order = [int(item.get_attribute("data-episode")) for item in page.locator("#list [data-episode]").all()]
+        assert [lengths[n] for n in order] == sorted(
+            (n for n in lengths.values() if n > min(lengths.values())), reverse=True
+        )
+        pick(page, entry)
+        step = entry["attention"][0]["step"]
+        page.keyboard.press("Escape")
+        page.locator(f'.mark[data-reward="{step}"]').first.click()
+        page.locator("#scrub").fill("2")
+        page.wait_for_timeout(400)
+        address = page.url
+        arcs = page.locator("#timeline .arc").count()
+    assert f"episode={entry['episode']}" in address and "theme=dark" in address
+    with opened(browser, address, color_scheme="light") as page:
+        assert page.locator("#name").inner_text() == f"Episode {entry['episode']}" and step_of(page) == 2
+        assert page.locator(f'.mark.chosen[data-reward="{step}"]').count() and arcs == page.locator(".arc").count()
+        assert page.locator("html").get_attribute("data-theme") == "dark"
+        assert [int(item.get_attribute("data-episode")) for item in page.locator("#list [data-episode]").all()] == order
+        page.evaluate("window.location.hash = 'episode=9999&step=x&reward=-5&filter=no&cell=<b>&sort=no&theme=no'")
+        page.wait_for_timeout(400)
+        assert len(listed(page)) == len(entries), "what an address says wrongly is passed over"
 
 
 def test_the_page_says_how_good_credit_is_and_what_is_left_out(browser, task, triggers):

@@ -32,12 +32,15 @@ def survey(method: CreditMethod, data: Trajectories, annotation: str | None, tic
         actual = report.classes.index(np.asarray(pool[i].rewards, np.float64))
         np.add.at(confusion, (actual, inspected.probabilities(i).argmax(1)), 1)
         tick("surveyed", i + 1, len(pool))
+    # What is predicted where nothing else is found has no credit.
+    inferred = np.isin(report.classes.names, report.inferred)[report.classes.index(found.reward)]
+    credited = found[~inferred]
     return {
         "counted": len(pool),
-        "rows": len(found),
+        "rows": len(credited),
         "seen": found.rewards_seen,
         "confusion": confusion.tolist(),
-        "distances": distances(found),
+        "distances": distances(credited),
         "quality": quality_of(found, pool, annotation),
     }
 

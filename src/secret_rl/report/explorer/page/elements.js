@@ -42,14 +42,14 @@ async function readData() {
   return JSON.parse(await new Response(stream).text());
 }
 
+const ENDS = { terminated: "ended", truncated: "cut short", open: "goes on" };
+
 // Lookups of an entry, computed once.
 function prepare(entry, signs) {
   entry.rewardAt = new Map(entry.rewards);
   entry.predictedSigns = entry.predicted.map((number) => signs[number]);
-  const chanceOf = (sign) => entry.predicted.map((_, t) =>
+  entry.chanceOf = (sign) => entry.predicted.map((_, t) =>
     entry.chances.reduce((sum, row, number) => sum + (signs[number] === sign ? row[t] : 0), 0) / 255);
-  entry.positive = chanceOf(1);
-  entry.negative = chanceOf(-1);
   entry.wrongAt = new Set(entry.wrong);
   entry.rowAt = new Map(entry.attention.map((row) => [row.step, row]));
   for (const row of [...entry.attention, ...entry.beside.flat()]) {
@@ -59,6 +59,14 @@ function prepare(entry, signs) {
   for (const [name, steps] of Object.entries(entry.truth)) {
     for (const step of steps) entry.truthAt.set(step, [...(entry.truthAt.get(step) || []), name]);
   }
+  entry.cells = new Map(); // the first step of each actual class, times 1000, and predicted one
+  (entry.actual || []).forEach((actual, t) => {
+    const cell = 1000 * actual + entry.predicted[t];
+    if (!entry.cells.has(cell)) entry.cells.set(cell, t);
+  });
+  const events = Object.keys(entry.truth).filter((name) => entry.truth[name].length);
+  const kinds = entry.attention.map((row) => row.kind);
+  entry.words = [...new Set([...events, ...kinds, ENDS[entry.ended], entry.successful ? "successful" : ""])].join(" ").toLowerCase();
   return entry;
 }
 

@@ -35,7 +35,13 @@ class Explorer {
     });
     this.about();
     this.controls();
-    this.list = new TrajectoryList(data.trajectories, (entry, step) => this.show(entry, step));
+    this.list = new TrajectoryList(data.trajectories, {
+      onPick: (entry, step) => this.show(entry, step),
+      onChange: () => this.changed(),
+    });
+    this.overview = new Overview(data, (change) => this.list.set(change));
+    this.address = new Address(() => this.state(), (state) => this.restore(state));
+    this.restore(readAddress());
   }
 
   about() {
@@ -79,10 +85,38 @@ class Explorer {
     const now = document.documentElement.dataset.theme || system;
     document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
     this.picture();
+    this.changed();
+  }
+
+  // What the address holds; what is as usual is left out.
+  state() {
+    const { filter, ...list } = this.list.state;
+    return { episode: this.entry.episode, step: this.count, reward: this.row ? this.row.step + 1 : "none",
+      theme: document.documentElement.dataset.theme, filter: filter === "all" ? "" : filter, ...list };
+  }
+
+  restore(state) {
+    if (["dark", "light"].includes(state.theme)) document.documentElement.dataset.theme = state.theme;
+    const { filter = "all", cell = "", far = "", sort = "", search = "" } = state;
+    const pair = (text) => (/^\d+-\d+$/.test(text) ? text : "");
+    this.list.set({ filter: filter in this.list.filters ? filter : "all", cell: pair(cell), far: pair(far),
+      sort: sort in SORTS ? sort : "", search }, false);
+    const entry = this.data.trajectories.find((each) => String(each.episode) === state.episode);
+    if (!entry && this.list.shown.length && !this.list.shown.includes(this.list.picked)) this.list.picked = this.list.shown[0];
+    if (entry) this.list.picked = entry;
+    this.list.pick(this.list.picked);
+    if (entry && "reward" in state) this.choose(state.reward === "none" ? null : Number(state.reward) - 1);
+    if (entry && Number.isInteger(Number(state.step)) && "step" in state) this.goTo(Number(state.step));
+    this.overview.mark(this.list.state);
+  }
+
+  changed() {
+    this.overview.mark(this.list.state);
+    this.address.save();
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("select, input[type=search]")) return;
     const onButton = event.target.closest("button, [role=button], input[type=checkbox]");
     const far = event.shiftKey ? 10 : 1;
     const actions = {
@@ -111,8 +145,7 @@ class Explorer {
     this.image = null;
     byId("name").textContent = `Episode ${entry.episode.toLocaleString("en")}`;
     const wrong = entry.wrong.length ? `, ${entry.wrong.length} mispredicted` : ", every reward predicted";
-    const ended = { terminated: "ended", truncated: "cut short", open: "goes on" }[entry.ended];
-    byId("outcome").textContent = `return ${brief(entry.return)} in ${plural(entry.steps, "step")}, ${ended}${wrong}`;
+    byId("outcome").textContent = `return ${brief(entry.return)} in ${plural(entry.steps, "step")}, ${ENDS[entry.ended]}${wrong}`;
     byId("scrub").max = entry.steps;
     byId("stage-figure").hidden = !entry.scene && !entry.frames;
     byId("map-figure").hidden = !entry.map;
@@ -142,6 +175,7 @@ class Explorer {
     this.timeline.moveTo(this.count);
     this.picture();
     this.facts();
+    this.address?.save();
   }
 
   play(on) {
@@ -160,6 +194,7 @@ class Explorer {
 
   choose(step) {
     this.row = step === null ? null : this.entry.rowAt.get(step) || null;
+    this.address?.save();
     const focused = document.activeElement && document.activeElement.closest(".mark");
     this.timeline.show(this.entry, this.row, this.data.potential);
     if (this.row) this.goTo(this.row.step + 1);

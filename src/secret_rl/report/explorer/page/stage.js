@@ -122,29 +122,40 @@ function drawRooms(canvas, map, places, count, heat) {
   canvas.setAttribute("aria-label", `Map from above after step ${count}`);
 }
 
-// Attention summed where the agent was after each step.
-function heatOver(entry, row) {
-  if (!entry.places) return null;
+// Adds attention to the cells where the agent was after each step: of one reward, or of all of a trajectory.
+function addHeat(cells, entry, row) {
   const [columns, rows] = entry.places.cells;
-  const cells = new Map();
   for (const [step, share] of shares(entry, row)) {
     const column = clamp(Math.floor((entry.places.x[step + 1] / 1000) * columns), 0, columns - 1);
     const line = clamp(Math.floor((entry.places.y[step + 1] / 1000) * rows), 0, rows - 1);
     const cell = line * columns + column;
     cells.set(cell, (cells.get(cell) || 0) + share);
   }
+}
+
+function paintHeat(c, cells, columns, rows, width, height) {
   const most = Math.max(...cells.values(), 1e-9);
+  const [w, h] = [width / columns, height / rows];
+  for (const [cell, share] of cells) {
+    c.fillStyle = `rgba(86, 180, 233, ${0.08 + 0.82 * (share / most)})`;
+    c.fillRect((cell % columns) * w + 0.5, Math.floor(cell / columns) * h + 0.5, w - 1, h - 1);
+  }
+  return [w, h, most];
+}
+
+function heatOver(entry, row) {
+  if (!entry.places) return null;
+  const [columns, rows] = entry.places.cells;
+  const cells = new Map();
+  addHeat(cells, entry, row);
   return (c, width, height) => {
-    const [w, h] = [width / columns, height / rows];
+    const [w, h, most] = paintHeat(c, cells, columns, rows, width, height);
+    if (w < 22) return;
     for (const [cell, share] of cells) {
-      const [x, y] = [(cell % columns) * w, Math.floor(cell / columns) * h];
-      c.fillStyle = `rgba(86, 180, 233, ${0.08 + 0.82 * (share / most)})`;
-      c.fillRect(x + 0.5, y + 0.5, w - 1, h - 1);
-      if (w >= 22 && share >= 0.01) {
-        c.fillStyle = share / most > 0.45 ? "#08202f" : "#d8eefb";
-        c.font = `600 ${Math.min(11, w / 2.6)}px system-ui, sans-serif`;
-        c.fillText((100 * share).toFixed(0), x + 2, y + Math.min(11, h / 2.6));
-      }
+      if (share < 0.01) continue;
+      c.fillStyle = share / most > 0.45 ? "#08202f" : "#d8eefb";
+      c.font = `600 ${Math.min(11, w / 2.6)}px system-ui, sans-serif`;
+      c.fillText((100 * share).toFixed(0), (cell % columns) * w + 2, Math.floor(cell / columns) * h + Math.min(11, h / 2.6));
     }
   };
 }

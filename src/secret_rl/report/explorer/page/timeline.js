@@ -166,7 +166,7 @@ class Timeline {
   predictions() {
     return this.strip("predicted", 40, (top, height) => {
       const middle = top + height / 2;
-      const { positive, negative } = this.entry;
+      const [positive, negative] = [this.entry.chanceOf(1), this.entry.chanceOf(-1)];
       const area = (chances, direction) => {
         const points = chances.map((chance, t) => {
           const y = middle + direction * (height / 2 - 3) * chance;
