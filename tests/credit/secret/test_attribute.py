@@ -179,6 +179,19 @@ def test_credit_in_small_blocks_is_that_of_one_block(learned, cues, monkeypatch,
     equal_credit(learned.attribute(data, tolerance=1), whole)
 
 
+@pytest.mark.parametrize("pairs", [1, 30, 100, 700])
+def test_rows_of_an_episode_in_several_parts_are_those_of_one(learned, cues, monkeypatch, pairs):
+    data = cues(12, seed=5)
+    options = {"tolerance": 1, "decided": True}
+    whole, inspected = learned.attribute(data, **options), learned.inspector(data)
+    assert len(whole) > 50
+    probabilities, attention = inspected.probabilities(3), inspected.attention(3, np.arange(8))
+    monkeypatch.setattr(attribution, "_PAIRS_AT_A_TIME", pairs)
+    equal_credit(learned.attribute(data, **options), whole)
+    np.testing.assert_allclose(inspected.probabilities(3), probabilities, atol=1e-5)
+    np.testing.assert_allclose(inspected.attention(3, np.arange(8)), attention, atol=1e-5)
+
+
 class Clairvoyant:
     """Predicts the sign that each observation names (0, 1, 2 for -1, 0, 1) and attends evenly to earlier steps."""
 

@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secret_rl.credit import RewardPredictor
-from secret_rl.credit.secret.model import Dropout, PooledPredictor, Prediction, over_steps, weighted_loss
+from secret_rl.credit.secret import model as model_module
+from secret_rl.credit.secret import pooled as pooled_module
+from secret_rl.credit.secret.model import Dropout, Prediction, over_steps, weighted_loss
+from secret_rl.credit.secret.pooled import PooledPredictor
 from secret_rl.credit.secret.tokens import Tokens
 from secret_rl.encoders import as_tensor, standardise
 from secret_rl.testing.strategies import any_space
@@ -224,3 +227,48 @@ print(tuple(model(tokens, torch.tensor([[0, 1, 2, 1]])).attention.shape))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == "(1, 4, 4)", done.stderr
+
+
+@both_kinds
+@pytest.mark.parametrize("kind", [RewardPredictor, PooledPredictor])
+@given(lengths=ragged, seed=seeds, pairs=st.integers(1, 200), swapped=st.booleans())
+def test_rows_in_blocks_give_the_same_predictions_and_gradients(
+    make_model, kind, transitions, lengths, seed, pairs, swapped
+):
+    model, tokens = make_model(SEEN, DONE, kind=kind, transitions=transitions), random_tokens(lengths, seed)
+    batch, found = tokens.batch(np.arange(len(tokens))), []
+    past = batch.index.roll(1, 0) if swapped else None
+    for at_a_time in (pairs, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(model_module, "PAIRS_AT_A_TIME", at_a_time)
+            patch.setattr(pooled_module, "PAIRS_AT_A_TIME", at_a_time)
+            model.zero_grad()
+            outcome = model.predict(model.encode(batch.rows, Dropout(None)), batch.index, past=past)
+            weighted_loss(outcome, batch.classes, batch.weights, 0.1).backward()
+            found.append((*outcome, *(p.grad for p in model.parameters() if p.grad is not None)))
+    whole = model(model.encode(batch.rows, Dropout(None)), batch.index, past=past)
+    for ours, theirs in zip(found[0][:2], (whole.logits, whole.on_sink), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_blocks_hide_their_share_and_the_same_steps_whenever_they_are_worked_out(make_model, monkeypatch):
+    monkeypatch.setattr(model_module, "PAIRS_AT_A_TIME", 4_000)
+    model, tokens = make_model(SEEN, DONE, dropout_steps=0.5), random_tokens([200, 200], 0)
+    batch, seen = tokens.batch(np.arange(2)), []
+    mix = RewardPredictor.mix
+    monkeypatch.setattr(RewardPredictor, "mix", lambda self, w, v: seen.append(w.detach()) or mix(self, w, v))
+    for seed in (7, 7, 8):
+        dropout = Dropout(torch.Generator().manual_seed(seed), torch.tensor([1.0, 0.0])[:, None, None])
+        model.predict(model.encode(batch.rows, dropout), batch.index, dropout).on_sink.sum().backward()
+    blocks = len(seen) // 6  # forward and backward, three times
+    assert blocks > 10
+    first, again, same, other = (seen[i * blocks : (i + 1) * blocks] for i in (0, 1, 2, 4))
+    assert all(torch.equal(a, b) for a, b in zip(first, reversed(again), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first, same, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+    last = first[-1][..., 1:150]  # before all rows of the block
+    assert float((last[0] == 0).float().mean()) == pytest.approx(0.5, abs=0.05)
+    assert (last[1] > 0).all(), "an episode is spared in all its blocks"
+    assert not torch.equal(first[-1][0, 0, 1:100] == 0, first[-2][0, 0, 1:100] == 0)

@@ -19,8 +19,9 @@ from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret import memoryless
 from secret_rl.credit.secret.checkpoint import Checkpoint
 from secret_rl.credit.secret.memoryless import Memoryless, Residual
-from secret_rl.credit.secret.model import PooledPredictor, RewardPredictor, StepEncoder
+from secret_rl.credit.secret.model import PAIRS_AT_A_TIME, RewardPredictor, StepEncoder
 from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
+from secret_rl.credit.secret.pooled import PooledPredictor
 from secret_rl.credit.secret.tokens import Tokens, example_rows, steps_rarely_repeat
 from secret_rl.credit.secret.training import Trainer, evaluate, on_cpu, teach_encoder
 from secret_rl.encoders import as_tensor, standardise
@@ -49,7 +50,8 @@ _NOTHING_OPEN = 20.0  # rewards left open, in all data, below which there is not
 _PROBE_UPDATES = 400  # of a start by name, and of a pooled past
 _OTHER_WEIGHTS, _MEMORYLESS_WEIGHTS = 15_485_863, 104_729  # added to the seed of initial weights
 _TIMED_UPDATES, _WITH_VALIDATION = 3, 1.5  # which takes time, too, as does the predictor without memory
-_BYTES_PER_PAIR = 24  # of a step and an earlier one: scores, weights and their gradients
+_BYTES_PER_PAIR = 48  # of a step and an earlier one, of those worked out at a time: scores, weights, gradients
+_ARRAYS_PER_STEP = 24  # of as many numbers as there are units, gradients included
 
 
 class Estimate(NamedTuple):
@@ -129,7 +131,8 @@ class Fitting:
         trainer.train(_TIMED_UPDATES)
         each = (time.perf_counter() - started) / _TIMED_UPDATES
         steps = int(tokens.lengths.max())
-        memory = trainer.batch_size * steps * (steps * _BYTES_PER_PAIR + 4 * 12 * self.model_options.units)
+        pairs = min(trainer.batch_size * steps**2, PAIRS_AT_A_TIME)
+        memory = pairs * _BYTES_PER_PAIR + trainer.batch_size * steps * 4 * _ARRAYS_PER_STEP * self.model_options.units
         return Estimate(self.planned, trainer.batch_size, _WITH_VALIDATION * each * self.planned, memory)
 
     def _prepare(self) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from secret_rl.credit.secret.options import ModelOptions
 from secret_rl.credit.secret.tokens import Rows
@@ -21,6 +22,8 @@ from secret_rl.encoders import Flat, Spec, flat_size, observation_encoder
 _NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # each distance below 32 has a bias of its own; 48 are shared by the rest
 VALUE_GAIN = 5.0  # the value projection starts out so much larger
 _BIAS_SCALE = 8.0  # an optimiser moves each number by about the same: a bias has further to go
+PAIRS_AT_A_TIME = 1 << 21  # of a step and an earlier one: more are worked out in blocks of rows
+_BLOCK_SEED = 6_364_136_223_846_793_005  # seeds of blocks are far from those of updates
 _NAME_SCALE = 0.05  # of new embeddings of names: only those that matter leave what the encoder says
 
 
@@ -35,6 +38,18 @@ class Prediction(NamedTuple):
     def attention(self) -> Tensor:
         """(batch, query, key) attention to each step; rows sum to 1."""
         return over_steps(self.scores)
+
+    @property
+    def on_sink(self) -> Tensor:
+        """(batch, query) attention to the sink."""
+        return self.weights[..., 0]
+
+
+class Outcome(NamedTuple):
+    """What the loss and an evaluation need of a ``Prediction``: nothing in it is as large as all pairs of steps."""
+
+    logits: Tensor  # (batch, query, class)
+    on_sink: Tensor  # (batch, query) attention to the sink
 
 
 class StepEncoder(nn.Module):
@@ -137,6 +152,45 @@ class RewardPredictor(nn.Module):
         weights = dropout.hide(scores, self.options.dropout_steps).softmax(-1)  # (batch, query, 1 + key)
         return Prediction(self.classify(x, self.mix(weights, value), dropout), weights, scores)
 
+    def predict(
+        self, tokens: Tensor, index: Tensor, dropout: "Dropout | None" = None, past: Tensor | None = None
+    ) -> Outcome:
+        """The same without the attention: memory grows with the length of episodes, not with its square.
+
+        Where there are many pairs of steps, rows are worked out in blocks, which look at no step after their last, and
+        once more for the gradient.
+        """
+        episodes, time = index.shape
+        if episodes * time * time <= PAIRS_AT_A_TIME:
+            whole = self(tokens, index, dropout, past)
+            return Outcome(whole.logits, whole.on_sink)
+        dropout = dropout or Dropout(None)
+        x, query, key, value = self.steps(tokens, index, past)
+        hidden = dropout.hidden_episodes(episodes)
+        parts, first = [], 0
+        while first < time:
+            last = min(first + _rows_from(first, episodes), time)
+            block = query[:, first:last], key[:, :last], value[:, :last], first, dropout, hidden
+            if torch.is_grad_enabled():
+                parts.append(checkpoint(self._block, *block, use_reentrant=False, preserve_rng_state=False))
+            else:
+                parts.append(self._block(*block))
+            first = last
+        mixed, on_sink = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+        return Outcome(self.classify(x, mixed, dropout), on_sink)
+
+    def _block(
+        self, query: Tensor, key: Tensor, value: Tensor, first: int, dropout: "Dropout", hidden: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """What rows from ``first`` on gather, (batch, query, units), and their attention to the sink."""
+        rows, keys = query.shape[1], key.shape[1]
+        distance = torch.arange(first + rows - 1, first - keys, -1, device=query.device)
+        scores = self._scores(query, key, _diagonals(self._seen(distance), rows, keys))
+        if hidden is not None:
+            scores = dropout.of_block(first, hidden).hide(scores, self.options.dropout_steps)
+        weights = scores.softmax(-1)
+        return self.mix(weights, value), weights[..., 0]
+
     def predict_rows(self, tokens: Tensor, index: Tensor, times: Tensor) -> tuple[Prediction, Tensor, Tensor]:
         """Predict only the steps ``times`` (batch, rows): the cost and memory of rows, not of all pairs of steps.
 
@@ -165,10 +219,17 @@ class RewardPredictor(nn.Module):
         (batch, query, units), (batch, key, units) -> (batch, query, 1 + key). The sink is an extra key at no
         distance. A row does not attend to its own step, which reaches the prediction beside attention.
         """
-        distance = times[..., None] - torch.arange(key.shape[1], device=key.device)
-        scores = query @ key.transpose(1, 2) / math.sqrt(self.options.units) + self.bias(distance)
+        return self._scores(query, key, self._seen(times[..., None] - torch.arange(key.shape[1], device=key.device)))
+
+    def _scores(self, query: Tensor, key: Tensor, bias: Tensor) -> Tensor:
+        """(batch, query, units), (batch, key, units), (..., query, key) -> (batch, query, 1 + key)"""
+        scores = query @ key.transpose(1, 2) / math.sqrt(self.options.units) + bias
         sink = (query @ self.sink_key)[..., None] / math.sqrt(self.options.units)
-        return torch.cat([sink, scores.masked_fill(distance <= 0, -math.inf)], -1)
+        return torch.cat([sink, scores], -1)
+
+    def _seen(self, distance: Tensor) -> Tensor:
+        """``bias``, and -inf for steps that are not earlier."""
+        return self.bias(distance).masked_fill(distance <= 0, -math.inf)
 
     def bias(self, distance: Tensor) -> Tensor:
         """What is added to the score of a step for being so many steps back: each of the first few is its own case."""
@@ -185,35 +246,6 @@ class RewardPredictor(nn.Module):
         hidden = x + dropout(mixed * self.gate(x), self.options.dropout_block)
         hidden = dropout(torch.relu(self.position_wise(hidden)), self.options.dropout_dense)
         return cast(Tensor, self.head(hidden))
-
-
-class PooledPredictor(RewardPredictor):
-    """Sees the mean and maximum over earlier steps, the first one, the one before, and how often its own came before.
-
-    Attention may stay on a plateau that a pooled past does not have. Where neither gains anything, the past most likely
-    decides nothing; where only the pooled one does, attention has not learned yet.
-    """
-
-    def __init__(self, observation: Spec, action: Spec, classes: int, options: ModelOptions) -> None:
-        super().__init__(observation, action, classes, options)
-        self.pooling = nn.Linear(4 * options.units + 1, options.units)
-
-    def forward(
-        self, tokens: Tensor, index: Tensor, dropout: "Dropout | None" = None, past: Tensor | None = None
-    ) -> Prediction:
-        """Predict every step of a batch."""
-        dropout = dropout or Dropout(None)
-        x, _, _, value = self.steps(tokens, index, past)
-        past = index if past is None else past
-        often = (index[:, :, None] == past[:, None, :]).tril(-1).sum(-1, keepdim=True).float().log1p()
-        seen = torch.relu(value)
-        before = torch.cat([torch.zeros_like(seen[:, :1]), seen[:, :-1]], 1)
-        count = torch.arange(seen.shape[1], device=seen.device).clamp(min=1)[:, None]
-        # of a transition, the first step itself would show what is observed after it
-        first = torch.cat([before[:, :1], seen[:, :1].expand(-1, seen.shape[1] - 1, -1)], 1)
-        pooled = torch.cat([before.cumsum(1) / count, before.cummax(1).values, first, before, often], -1)
-        nothing = torch.zeros(*index.shape, 1, device=x.device)
-        return Prediction(self.classify(x, self.pooling(pooled), dropout), nothing, nothing)
 
 
 class Dropout:
@@ -241,6 +273,19 @@ class Dropout:
         spared = torch.rand(len(scores), 1, 1, generator=self.generator, device=scores.device) >= self.hiding
         return torch.cat([scores[..., :1], scores[..., 1:].masked_fill(~(kept | spared), -math.inf)], -1)
 
+    def hidden_episodes(self, count: int) -> Tensor | None:
+        """(episodes, 1, 1) 1 for those in which steps are hidden, else 0; None where nothing is dropped."""
+        if self.generator is None:
+            return None
+        drawn = torch.rand(count, 1, 1, generator=self.generator, device=self.generator.device)
+        return (drawn < self.hiding).float()
+
+    def of_block(self, first: int, hidden: Tensor) -> "Dropout":
+        """The dropout of a block of rows, which draws the same numbers when the block is worked out again."""
+        assert self.generator is not None
+        seed = (self.generator.initial_seed() + 1 + first) * _BLOCK_SEED % 2**63
+        return Dropout(torch.Generator(self.generator.device).manual_seed(seed), hidden)
+
     def _kept(self, x: Tensor, rate: float) -> tuple[Tensor, float]:
         """Which entries are kept, and the share of them that is."""
         threshold = min(round(rate * 256), 255)
@@ -252,6 +297,21 @@ class Dropout:
 def _rows(table: Tensor, index: Tensor) -> Tensor:
     """Rows of a table: (rows, units), (...) -> (..., units)."""
     return nn.functional.embedding(index, table)  # its gradient adds rows up in the same order each time, on GPUs, too
+
+
+def _rows_from(first: int, episodes: int) -> int:
+    """Rows of a block: the more the shorter those before it, so that blocks are of a size and share their memory."""
+    pairs = PAIRS_AT_A_TIME / episodes
+    return max(1, int((math.sqrt(first * first + 4 * pairs) - first) / 2))
+
+
+def _diagonals(line: Tensor, rows: int, columns: int) -> Tensor:
+    """(rows, columns) with the same number all along each diagonal: ``line`` (rows + columns - 1), upwards and right.
+
+    Its gradient is a sum over rows, which is faster than adding up what belongs to each number.
+    """
+    sheared = nn.functional.pad(line.expand(rows, -1).reshape(-1), (0, rows)).view(rows, rows + columns)
+    return sheared[:, :columns].flip(0)
 
 
 def over_steps(scores: Tensor) -> Tensor:
@@ -266,7 +326,7 @@ def over_steps(scores: Tensor) -> Tensor:
 
 
 def weighted_loss(
-    prediction: Prediction, classes: Tensor, weights: Tensor, attention_penalty: float | Tensor = 0.0
+    prediction: Prediction | Outcome, classes: Tensor, weights: Tensor, attention_penalty: float | Tensor = 0.0
 ) -> Tensor:
     """The weighted cross-entropy, summed over steps and averaged over trajectories, plus the attention penalty.
 
@@ -274,5 +334,5 @@ def weighted_loss(
     attention that is not on the sink.
     """
     chosen = prediction.logits.log_softmax(-1).gather(-1, classes[..., None])[..., 0]  # (batch, time)
-    to_steps = 1 - prediction.weights[..., 0]
+    to_steps = 1 - prediction.on_sink
     return (weights * (attention_penalty * to_steps - chosen)).sum() / len(classes)

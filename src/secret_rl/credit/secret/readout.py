@@ -1,6 +1,7 @@
 """Credit read out of a fitted model: of rewards, of single steps as they happen, and of any step for inspection."""
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from secret_rl.credit.attributions import Attributions, of_kind
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.memoryless import Memoryless
-from secret_rl.credit.secret.model import Dropout, RewardPredictor, over_steps
+from secret_rl.credit.secret.model import Dropout, Prediction, RewardPredictor, over_steps
 from secret_rl.credit.secret.tokens import Rows, Tokens
 from secret_rl.encoders import as_tensor
 from secret_rl.progress import Tick
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
 _STEPS_AT_A_TIME = 1 << 13  # bounds memory whatever the number and length of trajectories; fits in caches
-_ROWS_AT_A_TIME = 512  # of one episode: a row holds the scores of all steps before it
+_PAIRS_AT_A_TIME = 1 << 21  # of a row and a step: a row holds the scores of all steps of its episode
 _DECIDED = 0.98  # probability without memory from which the present decides a reward
 _QUERIES = 256
 # One step alone and among others get the same credit, to the bit: products of few rows are rounded otherwise than
@@ -61,8 +62,8 @@ def attribute(
     steps = np.flatnonzero(wanted)
     episodes = np.searchsorted(tokens.offsets, steps, side="right") - 1
     found: list[tuple[Any, ...]] = [tuple(np.zeros(0, dtype) for dtype in [np.int64] * 4 + [np.float32] * 2)]
-    for part in _blocks(episodes, tokens.lengths):
-        found.append(_rows(model, tokens, table, steps[part], episodes[part], tolerance, device))
+    for part in _blocks(episodes, tokens.lengths, 2 * tolerance + 1):
+        found += _rows(model, tokens, table, steps[part], episodes[part], tolerance, device)
         tick("", int(part[-1]) + 1, len(steps))
     episode, step, predicted_at, sizes, evidence, weights = map(np.concatenate, zip(*found, strict=True))
     return Attributions(
@@ -78,15 +79,19 @@ def attribute(
     )
 
 
-def _blocks(episodes: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Numbers of rewards, all those of an episode together, whose padded episodes fit in memory together."""
-    cuts, first, longest = [], 0, 0
-    distinct = np.unique(episodes)
-    for i, episode in enumerate(distinct.tolist()):
-        longest = max(longest, int(lengths[episode]))
-        if i > first and longest * (i - first + 1) > _STEPS_AT_A_TIME:
+def _blocks(episodes: NDArray[np.int64], lengths: NDArray[np.int64], each: int) -> list[NDArray[np.int64]]:
+    """Numbers of rewards, all those of an episode together, whose padded episodes fit in memory together.
+
+    ``each`` is how many rows belong to a reward.
+    """
+    cuts, first, longest, most = [], 0, 0, 0
+    distinct, counts = np.unique(episodes, return_counts=True)
+    for i, (episode, rows) in enumerate(zip(distinct.tolist(), (counts * each).tolist(), strict=True)):
+        longest, most = max(longest, int(lengths[episode])), max(most, rows)
+        steps = longest * (i - first + 1)
+        if i > first and (steps > _STEPS_AT_A_TIME or steps * most > _PAIRS_AT_A_TIME):
             cuts.append(episode)
-            first, longest = i, int(lengths[episode])
+            first, longest, most = i, int(lengths[episode]), rows
     blocks = np.split(np.arange(len(episodes)), np.searchsorted(episodes, cuts))
     return blocks if len(episodes) else []
 
@@ -103,8 +108,11 @@ def _rows(
     episodes: NDArray[np.int64],
     tolerance: int,
     device: torch.device,
-) -> tuple[Any, ...]:
-    """(episode, step, predicted_at, row size, evidence, weights) of the correctly predicted among some rewards."""
+) -> list[tuple[Any, ...]]:
+    """(episode, step, predicted_at, row size, evidence, weights) of the correctly predicted among some rewards.
+
+    One episode with more rows than fit in memory together comes in several parts.
+    """
     distinct, local = np.unique(episodes, return_inverse=True)
     lengths = tokens.lengths[distinct]
     steps = wanted - tokens.offsets[episodes]
@@ -120,22 +128,45 @@ def _rows(
         padded = np.minimum(np.arange(lengths.max()), lengths[:, None] - 1)
         ids = tokens.ids[tokens.offsets[distinct][:, None] + padded]
         index, encoded = torch.from_numpy(ids.astype(np.int64)).to(device), table
-    rows = torch.from_numpy(times.reshape(len(distinct), -1)).to(device)
+    at_a_time = max(1, _PAIRS_AT_A_TIME // (index.numel() * len(shifts)))
+    return [
+        _hits(
+            model, encoded, index, times[:, first : first + at_a_time], local[part], slot[part] - first,
+            tokens.classes[wanted[part]].astype(np.int64), (episodes[part], steps[part]),
+        )
+        for first in range(0, times.shape[1], at_a_time)
+        for part in [np.flatnonzero((slot >= first) & (slot < first + at_a_time))]
+    ]  # fmt: skip
+
+
+def _hits(
+    model: RewardPredictor,
+    encoded: Tensor,
+    index: Tensor,
+    times: NDArray[np.int64],
+    local: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    classes: NDArray[np.int64],
+    about: tuple[NDArray[np.int64], NDArray[np.int64]],
+) -> tuple[Any, ...]:
+    """What ``_rows`` says of rewards at ``times`` (episode, slot, shift), of the given classes."""
+    rows = torch.from_numpy(times.reshape(len(times), -1)).to(index.device)
     prediction, row_x, _ = model.predict_rows(encoded, index, rows)
     predicted = prediction.logits.argmax(-1).cpu().numpy().reshape(times.shape)
-    correct = predicted[local, slot] == tokens.classes[wanted][:, None]  # (rewards, shifts)
+    correct = predicted[local, slot] == classes[:, None]  # (rewards, shifts)
     hits = np.flatnonzero(correct.any(1))
     shift = correct[hits].argmax(1)
     at = times[local[hits], slot[hits], shift]
-    where = torch.from_numpy(local[hits]).to(device), torch.from_numpy(slot[hits] * len(shifts) + shift).to(device)
-    classes = torch.from_numpy(tokens.classes[wanted[hits]].astype(np.int64)).to(device)
+    where = tuple(torch.from_numpy(i).to(index.device) for i in (local[hits], slot[hits] * times.shape[2] + shift))
+    wanted = torch.from_numpy(classes[hits]).to(index.device)
     with_past, alone = (
-        logits.log_softmax(-1).gather(1, classes[:, None])[:, 0]
+        logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0]
         for logits in (prediction.logits[where], model.predict_alone(row_x[where]))
     )
     sizes, attention = at + 1, over_steps(prediction.scores[where]).cpu().numpy()
     weights = attention[np.arange(attention.shape[1]) < sizes[:, None]]
-    return episodes[hits], steps[hits], at, sizes, (with_past - alone).cpu().numpy(), weights
+    episode, step = about
+    return episode[hits], step[hits], at, sizes, (with_past - alone).cpu().numpy(), weights
 
 
 class Queries(NamedTuple):
@@ -238,20 +269,22 @@ class AttentionInspector:
 
     def probabilities(self, episode: int) -> NDArray[np.float32]:
         """(steps, class) how likely the reward of each step is of each class of the model."""
-        return self._read(episode, np.arange(int(self._tokens.lengths[episode])))[0]
+        steps = np.arange(int(self._tokens.lengths[episode]))
+        return self._read(episode, steps, lambda rows: rows.logits.softmax(-1))
 
     def attention(self, episode: int, steps: NDArray[np.int64]) -> NDArray[np.float32]:
         """(rows, all steps) attention of some steps of an episode to the steps before them; rows sum to 1."""
-        return self._read(episode, np.asarray(steps, np.int64))[1]
+        return self._read(episode, np.asarray(steps, np.int64), lambda rows: rows.attention)
 
     @torch.no_grad()
-    def _read(self, episode: int, steps: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _read(
+        self, episode: int, steps: NDArray[np.int64], wanted: Callable[[Prediction], Tensor]
+    ) -> NDArray[np.float32]:
         batch = self._tokens.batch(np.array([episode]), self._device)
-        encoded = _encoded(self._model, batch.rows)
-        parts = []
-        for first in range(0, len(steps), _ROWS_AT_A_TIME):
-            times = torch.from_numpy(steps[None, first : first + _ROWS_AT_A_TIME]).to(self._device)
+        encoded, parts = _encoded(self._model, batch.rows), []
+        at_a_time = max(1, _PAIRS_AT_A_TIME // batch.index.numel())
+        for first in range(0, len(steps), at_a_time):
+            times = torch.from_numpy(steps[None, first : first + at_a_time]).to(self._device)
             prediction, _, _ = self._model.predict_rows(encoded, batch.index, times)
-            parts.append((prediction.logits[0].softmax(-1).cpu().numpy(), prediction.attention[0].cpu().numpy()))
-        probabilities, attention = map(np.concatenate, zip(*parts, strict=True))
-        return probabilities, attention
+            parts.append(wanted(prediction)[0].cpu().numpy())
+        return np.concatenate(parts)

@@ -18,7 +18,7 @@ from secret_rl.credit.secret.options import TrainingOptions
 from secret_rl.credit.secret.tokens import Batch, Tokens
 
 _EVALUATION_BATCH_STEPS = 1 << 16  # steps per evaluation batch: bounds memory for long episodes
-_MOST_PAIRS = 1 << 25  # pairs of steps that attend to each other at a time
+_MOST_PAIRS = 1 << 25  # pairs of steps that attend to each other in an update: bounds its time
 _MOST_GRADIENT = 1.0  # norm
 _WINDOW = 32  # updates whose episodes are drawn together
 _COOLING, _LEAST_COOLING = 0.7, 150  # updates of the cooling down: a share of those before it, but so many at least
@@ -35,7 +35,7 @@ class Evaluation(NamedTuple):
 
 
 def at_a_time(longest: int) -> int:
-    """Episodes of so many steps whose attention fits in memory together."""
+    """Episodes of so many steps that an update takes: memory grows with their length, time with its square."""
     return max(1, _MOST_PAIRS // longest**2)
 
 
@@ -133,7 +133,7 @@ class Trainer:
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The training loss of a batch, with dropout."""
         dropout = Dropout(generator, self.hiding(self.step))
-        prediction = self.model(self.model.encode(batch.rows, dropout), batch.index, dropout)
+        prediction = self.model.predict(self.model.encode(batch.rows, dropout), batch.index, dropout)
         return weighted_loss(prediction, batch.classes, batch.weights, self.attention_penalty(self.step))
 
     def _episodes_of(self, step: int) -> NDArray[np.int64]:
@@ -197,7 +197,7 @@ def evaluate(
             if swap_pasts:  # of a shorter episode, the last step goes on
                 until = np.minimum(times, lengths[:, None] - 1)
                 past = batch.index.gather(1, torch.from_numpy(until).to(device)).roll(1, 0)
-            logits = model(encoded, batch.index, past=past).logits
+            logits = model.predict(encoded, batch.index, past=past).logits
         else:
             logits = model.predict_alone(nn.functional.embedding(batch.index, encoded[:, : model.options.units]))
         real = times < lengths[:, None]
