@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from urllib.parse import urldefrag
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def opened(browser, path, width=1200, **options):
     yield page
     context.close()
     assert errors == []
-    assert [url for url in requests if not url.startswith("data:")] == [urldefrag(address)[0]]
+    assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [urldefrag(address)[0]]
 
 
 @pytest.fixture(scope="module")
@@ -333,6 +334,51 @@ def test_the_page_says_how_good_credit_is_and_what_is_left_out(browser, task, tr
         assert f"average precision {judged['average_precision']:.3f}" in said and "history gain" in said
         assert "20 trajectories of 400; 380 are left out" in page.locator("#about").inner_text()
         assert page.locator("#report").is_hidden()
+
+
+def saved(page, kind, folder):
+    with page.expect_download() as download:
+        page.locator(f"#save-{kind}").click()
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+@pytest.mark.parametrize("ratio", [1, 2])
+def test_the_view_and_the_episode_are_saved_as_pictures(browser, triggers, tmp_path, ratio):
+    path, content = triggers
+    entry = min(rewarded(content), key=lambda e: e["steps"])
+    with opened(browser, path, device_scale_factor=ratio) as page:
+        pick(page, entry)
+        drawing = saved(page, "svg", tmp_path)
+        root = ElementTree.parse(drawing).getroot()
+        width, height = (int(root.get(side)) for side in ("width", "height"))
+        words = " ".join(root.itertext())
+        assert f"Episode {entry['episode']}" in words and content["model"] in words
+        assert ("need not have earned" in words) == (content["doubt"] is not None)
+        nodes = [node for node in root.iter() if isinstance(node.tag, str)]
+        addresses = [value for node in nodes for name, value in node.attrib.items() if name.endswith("href")]
+        assert addresses and all(value.startswith("data:image/png;base64,") for value in addresses)
+        assert not any("var(" in value or name == "class" for node in nodes for name, value in node.attrib.items())
+        assert sum(node.tag.endswith("path") and node.get("stroke-linecap") == "round" for node in nodes) == (
+            page.locator("#timeline .arc").count()
+        )
+        picture = Image.open(saved(page, "png", tmp_path)).convert("RGB")
+        assert picture.size == (2 * width, 2 * height) and len(set(picture.resize((99, 99)).getdata())) > 50
+        before = step_of(page)
+        film = Image.open(saved(page, "gif", tmp_path))
+        assert film.format == "GIF" and film.n_frames == entry["steps"] + 1 and film.info["loop"] == 0
+        assert step_of(page) == before, "the page is left as it was"
+        page.locator("#scrub").fill("2")
+        stage = shot(page)
+        film.seek(2)
+        frame = np.asarray(film.convert("RGB"))
+        shade = 255 - 214 + 10  # the agent is where it is on the page
+        spots = [(np.abs(each.astype(int) - [255, 214, 10]).sum(-1) < shade) for each in (frame, stage)]
+        rows, columns = (np.argwhere(spot).mean(0) for spot in spots)
+        assert columns[0] / stage.shape[0] == pytest.approx((rows[0] - 48) / (stage.shape[0] / ratio), abs=0.05)
+        film.seek(film.n_frames - 1)
+        film.load()
 
 
 def test_filters_and_the_list_by_keyboard(browser, triggers):

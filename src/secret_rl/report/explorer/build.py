@@ -36,7 +36,17 @@ SHOWN, MOST = 50, 2_000  # trajectories on one page: by default, and at most
 _FRAME_BYTES = 1_200_000  # for the frames of a page of up to 50 trajectories; numbers and the page come on top
 _MOST_FRAME_BYTES = 4  # times that, for pages of more
 _POOL_BYTES, _POOL_PER_SHOWN = 64 << 20, 8  # observations to predict before the choice: bytes, and episodes
-_SCRIPTS = ("elements.js", "stage.js", "timeline.js", "list.js", "overview.js", "address.js", "explorer.js")
+_SCRIPTS = (
+    "elements.js",
+    "stage.js",
+    "timeline.js",
+    "list.js",
+    "overview.js",
+    "address.js",
+    "gif.js",
+    "export.js",
+    "explorer.js",
+)
 
 
 @dataclass(frozen=True)

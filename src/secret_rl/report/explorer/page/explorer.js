@@ -35,6 +35,7 @@ class Explorer {
     });
     this.about();
     this.controls();
+    exportButtons(this);
     this.list = new TrajectoryList(data.trajectories, {
       onPick: (entry, step) => this.show(entry, step),
       onChange: () => this.changed(),
