@@ -303,3 +303,18 @@ def test_paths_that_cannot_be_written_are_named(tmp_path):
                 act(path)
             assert refused.value.errno and str(path) in str(refused.value)
     assert names(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("mask", "file", "folder"), [(0o022, 0o644, 0o755), (0o027, 0o640, 0o750), (0o077, 0o600, 0o700)]
+)
+def test_what_is_written_is_readable_by_whom_the_umask_lets(mask, file, folder, tmp_path):
+    before = os.umask(mask)
+    try:
+        replace_text(tmp_path / "text.json", "{}")
+        with new_folder(tmp_path / "made") as made:
+            (made / "part").touch()
+    finally:
+        os.umask(before)
+    found = [(tmp_path / name).stat().st_mode & 0o777 for name in ("text.json", "made", "made/part")]
+    assert found == [file, folder, file]

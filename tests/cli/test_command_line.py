@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -68,6 +69,26 @@ def test_version_and_help_and_signals_as_they_were(capsys):
     ("code", "arguments", "message"),
     [
         (1, ["info", "nowhere"], "nowhere is not a folder"),
+        (1, ["collect", "MiniGrid-Unlock-v0", "--out", "x"], "doesn't exist: write minigrid:MiniGrid-Unlock-v0"),
+        (1, ["learn", "Nowhere-v3", "--out", "x"], "an id of another package is written module:Id"),
+        (
+            1,
+            ["collect", "CartPole-v1", "--out", "x", "--success-share", "2"],
+            "--success-share must lie in (0, 1], got",
+        ),
+        (2, ["colect"], "there is no command 'colect': did you mean collect?\nsee secret-rl --help"),
+        (
+            2,
+            ["collect", "--episods", "3"],
+            "no option --episods: did you mean --episodes?\nsee secret-rl collect --help",
+        ),
+        (2, ["collect"], "secret-rl: ENV and --out PATH are missing\nsee secret-rl collect --help"),
+        (2, ["quality", "m"], "secret-rl: DATA is missing\n"),
+        (2, ["fit", "d", "--out", "m", "--method", "rudr"], "--method has no 'rudr': did you mean rudder?\n"),
+        (2, ["fit", "d", "--out", "m", "--steps"], "--steps takes a value\n"),
+        (2, ["fit", "d", "--out", "m", "--seed", "x"], "--seed takes a whole number, got 'x'\n"),
+        (2, ["fit", "d", "--out", "m", "--units", "3"], "--units must be an even number of at least 2, got 3\n"),
+        (2, ["fit", "d", "e", "--out", "m"], "nothing takes e\n"),
         (1, ["collect", "secret_rl/Triggers-v0", "--out", "x", "--option", "window=2"], "window must be odd"),
         (1, ["collect", "Nowhere-v3", "--out", "x"], "Nowhere"),
         (1, ["play", "--option", "size=1"], "a 1x1 grid has 1"),
@@ -89,6 +110,7 @@ def test_refusals_name_the_remedy_and_leave_nothing(code, arguments, message, tm
         found = leaving.code
     error = capsys.readouterr().err
     assert (found, message in error, "Traceback" in error) == (code, True, False), error
+    assert len([line for line in error.splitlines() if "Warning" not in line]) == code, "one line, and where to read on"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -315,6 +337,20 @@ def test_a_reader_that_leaves_early_causes_no_message(here):
         running.stdout.close()
         assert running.stderr.read() == b""
     assert running.returncode == 1
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_help_has_colours_in_a_terminal_unless_no_color_says_otherwise(colour):
+    main_end, child_end = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "NO_COLOR": "" if colour else "1"}
+    with subprocess.Popen([COMMAND, "quality", "--help"], stdout=child_end, env=env):
+        os.close(child_end)
+        shown = b""
+        with suppress(OSError):  # the terminal closes with its last user
+            while part := os.read(main_end, 4096):
+                shown += part
+    os.close(main_end)
+    assert b"MODEL DATA" in re.sub(rb"\x1b\[[\d;]*m", b"", shown) and (b"\x1b[" in shown) == colour
 
 
 @pytest.mark.slow

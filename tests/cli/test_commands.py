@@ -108,7 +108,7 @@ def test_collect_is_the_library_call(tmp_path, capsys):
     expected = srl.collect("secret_rl/Triggers-v0", 200, seed=4, success_share=0.1, env_options=options)
     assert srl.Trajectories.load(tmp_path / "m").equals(expected)
     assert main(arguments) == 1
-    assert "overwrite" in capsys.readouterr().err
+    assert "choose another name, or pass --overwrite to replace it" in capsys.readouterr().err
     assert main([*arguments, "--overwrite", "--quiet"]) == 0
 
 

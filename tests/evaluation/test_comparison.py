@@ -63,7 +63,8 @@ def test_the_table_as_text_and_in_markdown():
     assert [line.split()[0] for line in lines[2:6]] == ["value", "none", "pending", "paper"]
     assert len({line.index("[") for line in lines[2:6]}) == 1  # columns are aligned
     assert f"{table['pending'].area:.3f}" in lines[4] and f"{table['pending'].ratio:.2f}" in lines[4]
-    assert "not reached" in lines[5] and "0%" in lines[5]
+    below = next(line for line in lines[6:] if line.startswith("paper"))
+    assert "not reached" in below and "0%" in below
     assert not any(line.endswith(" ") for line in lines) and "with those collected" not in str(table)
     assert "8 mazes x 3 seeds x 80 episodes" in lines[7]
     assert "95% bootstrap intervals over mazes and seeds (300 draws)" in lines[8]
@@ -106,3 +107,12 @@ def test_bad_questions_are_refused():
     with pytest.raises(KeyError, match="no condition 'other': compared were 'value', 'none'"):
         compare(curves(), bootstrap=QUICK)["other"]
     assert "over seeds within mazes" in str(compare(one, bootstrap=Bootstrap("seeds", draws=100)))
+
+
+def test_tables_fit_eighty_columns():
+    rng = np.random.default_rng(0)
+    curves = LearningCurves({name: rng.normal(0, 1, (4, 3, 50)) for name in ("none", "OnlineCredit")}, optimal=3.0)
+    text = str(compare(curves, fraction=0.5))
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("OnlineCredit") == 2, "what does not fit goes below, beside the name"
+    assert all(cell in text for row in compare(curves, fraction=0.5).table().rows for cell in row)

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 from secret_rl.atomic import check_writable
 from secret_rl.checks import printable
@@ -41,6 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         with suppress(OSError):  # a closed pipe
             sys.stdout.reconfigure(errors="replace")  # any text can be printed
+    if os.environ.get("NO_COLOR"):  # no-color.org; Rich knows it, the help of commands is asked by this
+        os.environ.setdefault("PYTHON_TYRO_ANSI_CODES", "False")
     command: Command | None = None
     before, warnings.formatwarning = warnings.formatwarning, _warning_line  # type: ignore[assignment]
     with _stoppable() as received:
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         except BaseException as error:
             # A library that is interrupted may raise an error of its own instead.
             if not received and not isinstance(error, KeyboardInterrupt):
-                return _failed(error, words)
+                return _failed(error, words, command)
             terminated = signal.SIGTERM in received
             again = ": the same command goes on where this one stopped" if command and command.resumable else ""
             say(f"\n{'terminated' if terminated else 'interrupted'}{again}", sys.stderr)
@@ -83,30 +84,34 @@ def _answered(words: list[str]) -> bool:
     return True
 
 
-def _failed(error: BaseException, words: list[str]) -> int:
+def _failed(error: BaseException, words: list[str], command: Command | None) -> int:
     """Report an error that users can do something about; any other is raised again."""
     if isinstance(error, BrokenPipeError):  # the reader of the output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    from secret_rl.cli.errors import in_options
+
     if isinstance(error, UsageError):
         hint = " ".join(["secret-rl", *(word for word in words[:1] if word in summaries()), "--help"])
         say(f"secret-rl: {error}\nsee {hint}", sys.stderr)
         return 2
     if isinstance(error, _EXPECTED_ERRORS) or type(error).__module__ == "gymnasium.error":
-        say(f"secret-rl: {type(error).__name__}: {error}", sys.stderr)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            say(f"secret-rl: {error.filename}: {error.strerror}", sys.stderr)
+        else:
+            say(f"secret-rl: {in_options(error, command) or type(error).__name__}", sys.stderr)
         return 1
     raise error
 
 
 def _parse(words: list[str]) -> Command:
-    import tyro
+    from secret_rl.cli.errors import meant, parse
 
     name, *others = words
-    found: Any = find_command(name)
+    found = find_command(name)
     if found is None:
-        raise UsageError(f"there is no command {name!r}: expected one of {', '.join(summaries())}")
-    parsed: Command = tyro.cli(found, prog=f"secret-rl {name}", args=others)
-    return parsed
+        raise UsageError(f"there is no command {name!r}: {meant(name, summaries())}")
+    return parse(found, name, others)
 
 
 def _warning_line(message: Warning | str, category: type[Warning], *_: object) -> str:

@@ -4,6 +4,7 @@ import os
 import platform
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from secret_rl.cli.command import Command, UsageError, command
@@ -43,7 +44,10 @@ class Benchmark(Command):
         if self.list_tasks:
             known = tasks()
             width = max(map(len, known))
-            lines = [f"{name:{width}}  {task.description}" for name, task in known.items()]
+            lines = [
+                fill(f"{name:{width}}  {task.description}", 80, subsequent_indent=" " * (width + 2))
+                for name, task in known.items()
+            ]
             self.answer("\n".join(lines), {name: task.description for name, task in known.items()})
             return
         if self.seeds < 1 or self.jobs < 0:

@@ -66,11 +66,16 @@ def candidates(words: list[str]) -> list[str]:
     else:
         known = list(_fields(command))
         if word.startswith("-"):
-            found = [option for field in known for option in field.options] + ["--help"]
+            found = [*options_of(command), "--help"]
         else:
             field = _expected(known, before[1:])
             found = field.choices() if field else []
     return [str(name) for name in found if str(name).startswith(word)]
+
+
+def options_of(command: type) -> list[str]:
+    """How each option of a command is typed."""
+    return [option for field in _fields(command) for option in field.options]
 
 
 def _expected(known: list[_Field], before: list[str]) -> _Field | None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import secret_rl
 from secret_rl.cli.command import Command, UsageError, command, options_of
 from secret_rl.cli.fields import Env, EnvOptions
+from secret_rl.env_ids import known_id
 from secret_rl.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class Learn(Command):
 
         if self.seeds < 2:
             raise UsageError(f"--seeds must be at least 2, for intervals, got {self.seeds}")
-        env = gym.make(self.env, **options_of(self.option))
+        with known_id(self.env):
+            env = gym.make(self.env, **options_of(self.option))
         tasks: dict[str, gym.Env[Any, Any]] = {"none": env}
         shaped = partial(secret_rl.PotentialShaping, env, discount=self.discount, scale=self.scale)
         if self.potential is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ class Table:
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
 
-    def to_text(self) -> str:
-        """Aligned columns.
+    def to_text(self, width: int = 80) -> str:
+        """Aligned columns; those that do not fit the width go below, beside the first again.
 
         >>> print(Table(["name", "x"], [["longer", "1"], ["b", "20"]]).to_text())
         name    x
@@ -33,11 +34,19 @@ class Table:
         b       20
         <BLANKLINE>
         """
-        cells = [self.header, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        cells = [self.header, ["-" * width for width in widths], *self.rows]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
-        return "\n".join([*lines, "", *self.notes])
+        cells = list(zip(*[self.header, *self.rows], strict=True))  # by column
+        sizes = [max(map(len, column)) for column in cells]
+        blocks = [[0]]
+        for column in range(1, len(cells)):
+            if sum(sizes[at] + 2 for at in blocks[-1]) + sizes[column] > width and len(blocks[-1]) > 1:
+                blocks.append([0])
+            blocks[-1].append(column)
+        lines: list[str] = []
+        for block in blocks:
+            for row in zip(*[(cells[at][0], "-" * sizes[at], *cells[at][1:]) for at in block], strict=True):
+                lines.append("  ".join(map(str.ljust, row, (sizes[at] for at in block))).rstrip())
+            lines.append("")
+        return "\n".join([*lines, *(line for note in self.notes for line in wrap(note, width))])
 
     def to_markdown(self) -> str:
         """A Markdown table."""

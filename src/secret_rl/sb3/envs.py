@@ -16,6 +16,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecMonitor, VecNormalize
 
 from secret_rl.checks import check_integer
+from secret_rl.env_ids import known_id
 from secret_rl.seeding import policy_seed
 from secret_rl.trajectories.nested import map_arrays
 
@@ -52,6 +53,9 @@ def sb3_envs(env: EnvLike, n: int, *, seed: int | None = None, env_options: Mapp
     n = check_integer("n", n, 1)
     if options and not isinstance(env, str):
         raise ValueError(f"env_options {options} need an environment id, got {type(env).__name__}")
+    if isinstance(env, str):
+        with known_id(env):
+            gym.spec(env)
     made: VecEnv
     if isinstance(env, VecEnv):
         made = env

@@ -10,9 +10,11 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
+from secret_rl.env_ids import known_id
 from secret_rl.progress import Show, progress_bar
 from secret_rl.trajectories.building import annotation_names, env_meta
 from secret_rl.trajectories.rollouts import Blocks, Selection, compiled_blocks, env_blocks, policy_name, vector_blocks
+from secret_rl.trajectories.spaces import check_numbers
 from secret_rl.trajectories.store import ResumableStore, check_target, load
 from secret_rl.trajectories.types import Trajectories
 
@@ -77,7 +79,9 @@ def collect(
         store = None if out is None else stack.enter_context(closing(ResumableStore(Path(out))))
         if store is not None:
             check_target(store.path, overwrite)
-        made, make_env = _resolve(env, dict(env_options or {}))
+        with known_id(env):
+            made, make_env = _resolve(env, dict(env_options or {}))
+        check_numbers(getattr(made, "single_observation_space", made.observation_space))
         if made is not env:
             stack.callback(made.close)
         play = _player(made, make_env, policy, seed, workers, annotations, max_episode_steps)

@@ -35,6 +35,19 @@ def to_json(space: gym.Space[Any]) -> dict[str, Any]:
     raise TypeError(f"{space} is not supported: expected {known}; wrap the environment so that it observes arrays")
 
 
+def check_numbers(observations: gym.Space[Any]) -> None:
+    """Raise TypeError if a part of an observation is no array of numbers, as the mission of MiniGrid is."""
+    for path, leaf in named_arrays("", leaf_spaces(observations)):
+        if isinstance(leaf, spaces.Text):
+            name, remedy = (
+                path.removeprefix("/") or "the observation",
+                "wrap the environment so that it observes arrays",
+            )
+            if isinstance(observations, spaces.Dict) and name in observations.spaces:
+                remedy = f"leave it out, views.ViewObservation(env, views.DropView(({name!r},)))"
+            raise TypeError(f"{name!r} is text, {leaf}, expected numbers: {remedy}")
+
+
 def from_json(data: Mapping[str, Any], budget: int = BUDGET) -> gym.Space[Any]:
     """The space that ``to_json`` described; ValueError if it would take more bytes than the budget."""
     size = _size(data)

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from secret_rl.env_ids import known_id
 from secret_rl.envs.keys_doors.env import ACTIONS, KeysDoorsEnv
 from secret_rl.envs.keys_doors.puzzle import CELL, COLOURS, ROOM_HEIGHT, ROOM_WIDTH, Puzzle, centre, room_origin
 from secret_rl.envs.triggers.env import TriggersEnv
@@ -130,7 +131,8 @@ def _make_env(env: EnvLike | None, data: Trajectories) -> gym.Env[Any, Any]:
         return name()
     if env is None and ":" in name:  # it would import a module that the data names
         raise ValueError(f"the data names {name!r}, which would import a module: give the id yourself with env")
-    return gym.make(name, **{**(data.meta.get("env_options") or {}), "render_mode": "rgb_array"})
+    with known_id(name):
+        return gym.make(name, **{**(data.meta.get("env_options") or {}), "render_mode": "rgb_array"})
 
 
 def replay(env: gym.Env[Any, Any], data: Trajectories, episode: Episode) -> Iterator[int]:
