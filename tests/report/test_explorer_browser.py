@@ -112,6 +112,39 @@ def test_arcs_are_the_attention_of_the_model(browser, task, triggers):
     assert checked
 
 
+def arcs_of(page, name):
+    return page.locator(f'[data-strip="{name}"] .arc').count()
+
+
+def test_long_episodes_are_looked_at_from_near(browser, tmp_path):
+    data = episodes(12, numbers, 3000, last=(1.0,))
+    made = explore(method_class("recency")().fit(data), data, tmp_path / "long.html", trajectories=2, progress=False)
+    with opened(browser, made.path) as page:
+        assert page.locator(".whole").count() == 0
+        for _ in range(5):
+            page.locator("#zoom-in").click()
+        ticks = [int(tick) for tick in page.locator("#timeline text[text-anchor=middle]").all_text_contents()]
+        assert min(ticks) >= 2900 and max(ticks) == 3000, "the reward stays in view"
+        assert page.locator(".whole").count() == 1
+        page.locator("#first").click()
+        ticks = [int(tick) for tick in page.locator("#timeline text[text-anchor=middle]").all_text_contents()]
+        assert max(ticks) < 110, "the view follows"
+        whole = page.locator(".whole .all").bounding_box()
+        page.mouse.click(whole["x"] + whole["width"] / 2, whole["y"] + 5)
+        ticks = [int(tick) for tick in page.locator("#timeline text[text-anchor=middle]").all_text_contents()]
+        assert 1400 < min(ticks) < max(ticks) < 1600 and step_of(page) == 0
+        box = page.locator("#timeline svg").bounding_box()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 60)
+        assert 1400 < step_of(page) < 1600
+        page.wait_for_timeout(400)
+        address = page.url
+        page.keyboard.press("0")
+        assert page.locator(".whole").count() == 0
+    with opened(browser, address) as page:
+        again = [int(tick) for tick in page.locator("#timeline text[text-anchor=middle]").all_text_contents()]
+        assert again == ticks
+
+
 def test_other_methods_have_strips_with_their_credit_for_the_chosen_reward(browser, task, tmp_path):
     secret, data = task
     other = oracle_attributions(data, np.asarray(data.annotations["trigger_activated"], np.bool_))
@@ -131,6 +164,23 @@ def test_other_methods_have_strips_with_their_credit_for_the_chosen_reward(brows
             assert steps == events.tolist() and found["uniform"].count() == step + 1
             page.keyboard.press("Escape")
             assert page.locator('[data-strip="oracle"] rect[data-step]').count() == 0
+        pick(page, entries[0])
+        page.locator("#with").select_option("oracle")
+        step = entries[0]["rewards"][-1][0]
+        arcs = page.locator('[data-strip="oracle"] .arc')
+        shares = {int(arc.get_attribute("data-step")): int(arc.get_attribute("data-weight")) for arc in arcs.all()}
+        events = np.flatnonzero(data[entries[0]["episode"]].annotations["trigger_activated"][: step + 1])
+        assert shares == {int(t): round(10_000 / len(events)) for t in events}
+        assert page.locator("#other-stage").is_visible() and page.locator("#other-name").inner_text() == "oracle"
+        assert page.locator("#earned [data-other-earner]").count() == len(events)
+        assert "average precision" in page.locator("#earned").inner_text()
+        page.wait_for_timeout(400)
+        address = page.url
+        page.locator("#with").select_option("")
+        assert page.locator("#other-stage").is_hidden() and arcs.count() == 0
+    with opened(browser, address) as page:
+        assert arcs_of(page, "oracle") == len(events) and page.locator("#with").input_value() == "oracle"
+        page.locator("#with").select_option("")
         negative = next((e for e in entries if e["rewards"][0][1] < 0), None)
         if negative is not None:
             pick(page, negative)

@@ -31,6 +31,7 @@ class Explorer {
       isCredit: !data.doubt,
       beside: data.beside,
       onScrub: (count) => this.goTo(count),
+      onZoom: () => this.address?.save(),
       onChoose: (step) => this.choose(this.row && this.row.step === step ? null : step),
     });
     this.about();
@@ -73,6 +74,11 @@ class Explorer {
     click("last", () => this.goTo(this.entry.steps));
     click("play", () => this.play(!this.timer));
     click("theme", () => this.theme());
+    click("zoom-in", () => this.timeline.zoom(0.5));
+    click("zoom-out", () => this.timeline.zoom(2));
+    byId("with-choice").hidden = !this.data.beside.length;
+    byId("with").append(...this.data.beside.map((name) => el("option", { value: name }, name)));
+    byId("with").addEventListener("change", (event) => this.compare(event.target.value));
     byId("scrub").addEventListener("input", (event) => this.goTo(Number(event.target.value)));
     byId("speed").addEventListener("change", () => this.timer && this.play(true));
     byId("heat").addEventListener("change", () => this.picture());
@@ -93,7 +99,8 @@ class Explorer {
   state() {
     const { filter, ...list } = this.list.state;
     return { episode: this.entry.episode, step: this.count, reward: this.row ? this.row.step + 1 : "none",
-      theme: document.documentElement.dataset.theme, filter: filter === "all" ? "" : filter, ...list };
+      theme: document.documentElement.dataset.theme, filter: filter === "all" ? "" : filter, ...list, with: this.compared,
+      zoom: this.timeline.zoomed ? [this.timeline.from, this.timeline.to].map(Math.round).join("-") : "" };
   }
 
   restore(state) {
@@ -108,6 +115,9 @@ class Explorer {
     this.list.pick(this.list.picked);
     if (entry && "reward" in state) this.choose(state.reward === "none" ? null : Number(state.reward) - 1);
     if (entry && Number.isInteger(Number(state.step)) && "step" in state) this.goTo(Number(state.step));
+    this.compare(state.with || "");
+    const [from, to] = pair(state.zoom || "").split("-").map(Number);
+    if (entry && to > from && to <= entry.steps) this.timeline.look(from, Math.max(to - from, Math.min(FEWEST_STEPS, entry.steps)));
     this.overview.mark(this.list.state);
   }
 
@@ -132,6 +142,9 @@ class Explorer {
       "[": () => this.list.move(-1),
       "]": () => this.list.move(1),
       h: () => byId("heat").click(),
+      "+": () => this.timeline.zoom(0.5),
+      "-": () => this.timeline.zoom(2),
+      "0": () => this.timeline.zoom(Infinity),
     };
     const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action || (event.key === " " && onButton)) return;
@@ -156,7 +169,7 @@ class Explorer {
     const best = entry.attention.filter((row) => row.kind === "right");
     const first = [...best, ...entry.attention].find((row) => entry.rewardAt.get(row.step) > 0) || best[0] || entry.attention[0];
     this.row = entry.rowAt.get(step) || first || null;
-    this.timeline.show(entry, this.row, this.data.potential);
+    this.draw();
     this.goTo(step !== undefined ? step + 1 : this.row ? this.row.step + 1 : 0);
     this.earned();
     if (entry.frames) {
@@ -167,6 +180,28 @@ class Explorer {
       this.image = image;
       this.picture();
     }
+  }
+
+  draw() {
+    this.timeline.show(this.entry, this.row, this.other(), this.data.potential);
+  }
+
+  // The method that is compared, and its credit for the chosen reward.
+  other() {
+    const number = this.data.beside.indexOf(this.compared);
+    if (number < 0) return null;
+    const at = this.row ? this.entry.attention.indexOf(this.row) : -1;
+    const known = (this.data.about_beside || [])[number] || {};
+    return { name: this.compared, known, isCredit: !known.doubt, row: at < 0 ? null : this.entry.beside[number][at] };
+  }
+
+  compare(name) {
+    this.compared = this.data.beside.includes(name) ? name : "";
+    byId("with").value = this.compared;
+    this.draw();
+    this.goTo(this.count);
+    this.earned();
+    this.address?.save();
   }
 
   goTo(count) {
@@ -197,7 +232,7 @@ class Explorer {
     this.row = step === null ? null : this.entry.rowAt.get(step) || null;
     this.address?.save();
     const focused = document.activeElement && document.activeElement.closest(".mark");
-    this.timeline.show(this.entry, this.row, this.data.potential);
+    this.draw();
     if (this.row) this.goTo(this.row.step + 1);
     else this.goTo(this.count);
     this.earned();
@@ -215,9 +250,20 @@ class Explorer {
   picture() {
     const { entry, count } = this;
     const heat = byId("heat").checked ? heatOver(entry, this.row) : null;
-    if (entry.scene) drawTriggers(byId("stage"), entry.scene, count, heat);
-    if (entry.frames) drawFrame(byId("stage"), entry.frames, this.image, count, entry.map ? null : heat, entry.map ? 285 : 400);
-    if (entry.map) drawRooms(byId("map"), entry.map, entry.places, count, heat);
+    const other = this.other();
+    const two = Boolean(other && entry.places);
+    byId("other-figure").hidden = !two;
+    for (const [id, words] of [["stage-name", two ? this.data.method || "this model" : ""], ["map-name", two ? this.data.method || "this model" : ""],
+      ["other-name", two ? other.name : ""]]) byId(id).textContent = words;
+    const place = (canvas, heat) => {
+      if (entry.map) drawRooms(canvas, entry.map, entry.places, count, heat);
+      else if (entry.scene) drawTriggers(canvas, entry.scene, count, heat, two ? 300 : 360);
+      else drawFrame(canvas, entry.frames, this.image, count, heat, two ? 300 : 400);
+    };
+    if (entry.scene || (entry.frames && !entry.map)) place(byId("stage"), heat);
+    if (entry.map && entry.frames) drawFrame(byId("stage"), entry.frames, this.image, count, null, 285);
+    if (entry.map) place(byId("map"), heat);
+    if (two) place(byId("other-stage"), heat && (other.row ? heatOver(entry, other.row) : () => {}));
     if (entry.values) showValues(byId("values"), entry.values, count);
   }
 
@@ -248,6 +294,11 @@ class Explorer {
       const at = this.row.to.indexOf(step);
       if (step <= this.row.step) rows.push([this.data.doubt || this.row.kind !== "right" ? "Looked at" : "Earned", el("span", { class: "credit" }, at < 0 ? "0 %" : percent(this.row.shares[at]))]);
     }
+    const other = this.other();
+    if (other?.row && step <= this.row.step) {
+      const at = other.row.to.indexOf(step);
+      rows.push([`${other.name}`, el("span", { class: "credit" }, at < 0 ? "0 %" : percent(other.row.shares[at]))]);
+    }
     if (entry.potential) {
       const after = step + 1 < entry.steps ? entry.potential[step + 1] : (entry.shaping[step] + entry.potential[step]) / this.data.discount;
       rows.push(["Potential", `${brief(entry.potential[step])} → ${brief(after)}`]);
@@ -274,14 +325,28 @@ class Explorer {
       missed: `Reward ${brief(value || 0)} at step ${row.step + 1} was not predicted, so this is no credit. Looked at:`,
       "false alarm": `A reward was predicted at step ${row.step + 1}, but none came. Looked at:`,
     }[row.kind];
+    box.replaceChildren(el("p", { class: ["right", "inferred", "decided"].includes(row.kind) ? null : "wrong" }, what), ...this.earners(row, "earner"),
+      leftOut(entry), ...this.otherEarned());
+  }
+
+  // The steps with the largest shares, to go to.
+  earners(row, name) {
+    const { truthAt } = this.entry;
     const order = row.to.map((step, i) => [step, row.shares[i]]).sort((a, b) => b[1] - a[1]).slice(0, 8);
     const rest = Math.max(0, 1 - order.reduce((sum, [, share]) => sum + share, 0));
-    const items = order.map(([step, share]) => el("li", {}, el("button", { type: "button", class: entry.truthAt.has(step) ? "true" : null,
-      title: (entry.truthAt.get(step) || []).join(", ") || null, "data-earner": step, on: { click: () => this.goTo(step + 1) } },
+    const items = order.map(([step, share]) => el("li", {}, el("button", { type: "button", class: truthAt.has(step) ? "true" : null,
+      title: (truthAt.get(step) || []).join(", ") || null, [`data-${name}`]: step, on: { click: () => this.goTo(step + 1) } },
       `step ${step + 1}`, el("span", { class: "credit" }, percent(share)))));
-    box.replaceChildren(el("p", { class: ["right", "inferred", "decided"].includes(row.kind) ? null : "wrong" }, what), el("ol", {}, items),
-      el("p", { class: "nothing" }, rest > 0.0005 ? `other steps ${percent(rest)}` : ""),
-      leftOut(entry));
+    return [el("ol", {}, items), el("p", { class: "nothing" }, rest > 0.0005 ? `other steps ${percent(rest)}` : "")];
+  }
+
+  otherEarned() {
+    const other = this.other();
+    if (!other) return [];
+    const words = other.row ? (other.isCredit ? "earned by" : "looked at") : "no credit for this reward";
+    return [el("p", { class: "other" }, `${other.name}: ${words}`), ...(other.row ? this.earners(other.row, "other-earner") : []),
+      other.known.doubt ? el("p", { class: "wrong" }, other.known.doubt) : "",
+      el("p", { class: "nothing" }, standing(other.known).join(" · "))];
   }
 }
 

@@ -124,6 +124,7 @@ async function episodeAsGif(explorer, onProgress) {
     }, GAP);
     c.drawImage(strips, GAP, 48 + high, timeline.width, timeline.top);
     c.fillStyle = colour("--cursor");
+    if (count && (count < timeline.from || count > timeline.to)) return c.getImageData(0, 0, width, height).data;
     c.fillRect(GAP + (count ? timeline.x(count - 1) : timeline.gutter) - 0.75, 48 + high + 4, 1.5, timeline.top - 20);
     return c.getImageData(0, 0, width, height).data;
   };

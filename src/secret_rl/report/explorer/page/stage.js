@@ -17,9 +17,9 @@ function sized(canvas, width, height) {
 
 const there = (gone, count) => gone < 0 || count < gone;
 
-function drawTriggers(canvas, scene, count, heat) {
+function drawTriggers(canvas, scene, count, heat, most) {
   const side = scene.size + 2;
-  const pixels = Math.max(6, Math.floor(roomFor(360) / side));
+  const pixels = Math.max(6, Math.floor(roomFor(most) / side));
   const c = sized(canvas, side * pixels, side * pixels);
   c.fillStyle = MAZE.wall;
   c.fillRect(0, 0, side * pixels, side * pixels);
