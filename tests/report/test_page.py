@@ -24,7 +24,7 @@ from secret_rl.sb3 import DeepCurve
 from secret_rl.sb3.checkpoint import TrainingFile, read_training
 
 ELEMENTS = (
-    "html head meta title style body h1 h2 h3 p div table thead tbody tr th td details summary figure figcaption "
+    "html head meta title style body main h1 h2 h3 p div table thead tbody tr th td details summary figure figcaption "
     "svg g path text defs use clipPath rect tspan"
 )
 
