@@ -55,6 +55,13 @@ def test_a_step_that_takes_long_does_not_hide_the_bar(monkeypatch):
     assert "mazes" in screen.getvalue()
 
 
+def test_a_total_that_is_known_is_shown_from_the_start(monkeypatch):
+    screen = terminal(monkeypatch)
+    with progress_bar(None, "mazes", 12):
+        time.sleep(0.3)
+    assert "0/12" in screen.getvalue()
+
+
 def test_there_is_one_bar_at_a_time_and_none_when_none_is_wanted(monkeypatch):
     screen = terminal(monkeypatch)
     with progress_bar(True, "outer"), progress_bar(True, "inner") as tick:

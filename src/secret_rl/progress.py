@@ -16,11 +16,12 @@ _ONE_BAR = Lock()
 
 
 @contextmanager
-def progress_bar(show: Show, unit: str) -> Iterator[Tick]:
+def progress_bar(show: Show, unit: str, total: int | None = None) -> Iterator[Tick]:
     """A bar as a function of (what is going on, done, total), with the time that remains.
 
     ``show=None``: if the terminal is interactive, and only once a second has passed. A function is called instead
-    of a bar, so that one bar can cover several calls. There is one bar at a time: inside another, none.
+    of a bar, so that one bar can cover several calls. There is one bar at a time: inside another, none. With a
+    ``total``, the bar shows it from the start.
     """
     if callable(show):
         yield show
@@ -30,7 +31,7 @@ def progress_bar(show: Show, unit: str) -> Iterator[Tick]:
         yield lambda *_: None
         return
     try:
-        with _bar(unit, _PATIENCE if show is None else 0.0) as tick:
+        with _bar(unit, _PATIENCE if show is None else 0.0, total) as tick:
             yield tick
     finally:
         _ONE_BAR.release()
@@ -44,7 +45,7 @@ def no_bars() -> Iterator[None]:
 
 
 @contextmanager
-def _bar(unit: str, patience: float) -> Iterator[Tick]:
+def _bar(unit: str, patience: float, total: int | None) -> Iterator[Tick]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -55,7 +56,7 @@ def _bar(unit: str, patience: float) -> Iterator[Tick]:
     # Lines printed meanwhile go above the bar, which is on standard error: only where both are the same terminal.
     together = sys.stdout.isatty()
     bar = Progress(*columns, console=Console(stderr=True), redirect_stdout=together, speed_estimate_period=_PERIOD)
-    task = bar.add_task("", total=None)
+    task = bar.add_task("", total=total)
     start = Timer(patience, bar.start)
     start.daemon = True
     start.start() if patience else bar.start()

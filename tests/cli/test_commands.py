@@ -201,6 +201,9 @@ def test_a_verdict_in_words():
     words = "potential: reached a return of 0.5 in 70 instead of more than 100 episodes"
     assert verdict(curves, threshold=0.5)[1] == words
     assert verdict(curves)[1] == "potential: mean return 0.40 over training instead of 0.00"
+    alike = np.random.default_rng(0).normal(0, 1, (2, 6, 3, 100))
+    words = verdict(LearningCurves({"none": alike[0], "potential": alike[1]}))[1]
+    assert "; this may be chance: the mean return differs by " in words and words.endswith("an interval that holds 0")
 
 
 def learn_until(monkeypatch, calls=None):
@@ -242,14 +245,14 @@ def test_a_demo_that_was_interrupted_repeats_nothing_and_leaves_everything(here,
     small = ["--trajectories", "300", "--updates", "200", "--mazes", "2", "--seeds", "2", "--episodes", "30"]
     command = ["demo", "--out", "demo", *small, "--size", "3", "--switches", "1"]
     with pytest.MonkeyPatch.context() as patch:
-        learn_until(patch, 5)
+        learn_until(patch, 7)
         assert main(command) == 130
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(srl.Secret, "fit", lambda *_, **__: pytest.fail("fitted again"))
         begun = learn_until(patch)
         assert main([*command, "--json"]) == 0
-    assert len(begun) == 4, "the part that was not whole: the two agents of one maze, and two more"
+    assert len(begun) == 6, "the part that was not whole: the two agents of one maze, and four more"
     shown = capsys.readouterr()
     record = json.loads(shown.out)
     report, deep = shown.err.splitlines()[-2:]
@@ -265,7 +268,11 @@ def test_a_demo_that_was_interrupted_repeats_nothing_and_leaves_everything(here,
     curves, secret = LearningCurves.load("demo/curves.safetensors"), srl.Secret.load("demo/credit.safetensors")
     env = gym.make("secret_rl/Triggers-v0", size=3, triggers=1, layout_seed=1_000_000)
     shaped = srl.PotentialShaping(env, srl.OnlineCredit(secret), discount=0.99)
-    for name, task in {"none": env, "OnlineCredit": shaped}.items():
+    options = {"size": 3, "triggers": 1, "prizes": 1, "layout_seed": 1_000_000}
+    target = srl.collect("secret_rl/Triggers-v0", 1_000, seed=0, env_options=options)
+    value = srl.PotentialShaping(env, srl.estimate_potential(target, kind="value"), discount=0.99)
+    assert curves.collected["value"].tolist() == [1_000, 1_000]
+    for name, task in {"none": env, "value": value, "OnlineCredit": shaped}.items():
         assert curves[name].shape == (2, 2, 30)
         np.testing.assert_array_equal(curves[name][0, 1], srl.QLearning(seed=1).learn(task, 30).curve.returns)
 

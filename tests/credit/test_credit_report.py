@@ -180,7 +180,7 @@ def test_a_report_comes_back_from_json():
     again = FitReport.from_json(REPORT.to_json())
     assert again.to_json() == REPORT.to_json() and str(again) == str(REPORT)
     assert again.curve == ({"step": 7, "loss": None},)
-    assert str(REPORT).splitlines()[0].split(maxsplit=1) == ["verdict", "credit"]
+    assert str(REPORT).splitlines()[0].split(maxsplit=2)[:2] == ["verdict", "credit:"]
     said = ("90 of 0, 10 of +1", "leaves 12 of them open", "removes 80.0%", "hardly any two are alike", "pos 0.800")
     assert all(words in str(REPORT) for words in (*said, "7 updates"))
 

@@ -96,7 +96,7 @@ class QLearning:
         arrays = tabular_of(env) if state is None else None
         run = PlainRun(env, self, state) if arrays is None else CompiledRun(*arrays, self)
         returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
-        with progress_bar(progress, "episodes") as tick:
+        with progress_bar(progress, "episodes", episodes) as tick:
             for first in range(0, episodes, run.at_a_time):
                 last = min(first + run.at_a_time, episodes)
                 run.play(returns[first:last], lengths[first:last])

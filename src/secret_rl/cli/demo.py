@@ -36,8 +36,9 @@ class Demo(Command):
     trajectories: int = 20_000  # Source trajectories of random play.
     updates: int = 3_000  # Updates of the credit model.
     mazes: int = 8  # Held-out mazes to learn in.
-    seeds: int = 5  # Agents in each maze, with and without credit.
+    seeds: int = 5  # Agents in each maze, of each kind: none, value and credit.
     episodes: int = 1_200  # Episodes that each agent plays.
+    target_trajectories: int = 1_000  # Of random play in each held-out maze, for the potential of value alone.
     size: int = 8  # Side of the mazes.
     switches: int = 3  # Switches to activate before the prize.
     seed: int = 0  # Decides everything random.
@@ -47,9 +48,9 @@ class Demo(Command):
         from secret_rl.report import explore, write_report
         from secret_rl.report.runs import RunFolder
 
-        for name in ("trajectories", "updates", "mazes", "seeds", "episodes"):
+        for name in ("trajectories", "updates", "mazes", "seeds", "episodes", "target_trajectories"):
             if getattr(self, name) < 1:
-                raise UsageError(f"--{name} must be at least 1, got {getattr(self, name)}")
+                raise UsageError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
         if self.mazes * self.seeds < 2:
             raise UsageError("one agent in one maze gives no interval: raise --mazes or --seeds")
         started, model = time.perf_counter(), self.out / "credit.safetensors"
@@ -73,7 +74,7 @@ class Demo(Command):
             ).path
             self.note(f"held-out mazes: {quality}\nwhich steps earned their rewards: {page.resolve().as_uri()}")
 
-            self.note(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents each ...")
+            self.note(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents of each kind ...")
             curves = self._learn(secret, record)
             comparison, words = verdict(curves, fraction=0.9)
             files = write_curves(curves, comparison, self.out)
@@ -114,18 +115,24 @@ class Demo(Command):
         from secret_rl.envs.tabular import best_return
         from secret_rl.evaluation import LearningCurves
 
-        returns: dict[str, list[Any]] = {"none": [], "OnlineCredit": []}
+        returns: dict[str, list[Any]] = {"none": [], "value": [], "OnlineCredit": []}
         optimal = []
         potential = secret_rl.OnlineCredit(secret)
-        with progress_bar(None, "mazes") as tick:
+        with progress_bar(None, "mazes", self.mazes) as tick:
             for maze in range(self.mazes):
-                env = gym.make(TRIGGERS_ID, **self._mazes, layout_seed=_HELD_OUT + self.seed * self.mazes + maze)
-                shaped = secret_rl.PotentialShaping(env, potential, discount=0.99)
+                options = {**self._mazes, "layout_seed": _HELD_OUT + self.seed * self.mazes + maze}
+                env = gym.make(TRIGGERS_ID, **options)
+                target = secret_rl.collect(TRIGGERS_ID, self.target_trajectories, seed=self.seed, env_options=options)
+                value = secret_rl.estimate_potential(target, kind="value")  # without credit: the baseline to beat
+                tasks = {"none": env} | {
+                    name: secret_rl.PotentialShaping(env, phi, discount=0.99)
+                    for name, phi in (("value", value), ("OnlineCredit", potential))
+                }
                 optimal.append(best_return(env.unwrapped.tabular(), 0.99))  # type: ignore[attr-defined]
-                for name, task in (("none", env), ("OnlineCredit", shaped)):
+                for name, task in tasks.items():
                     returns[name].append(record.array(f"maze{maze}-{name}", partial(self._agents, task)))
                 tick("", maze + 1, self.mazes)
-        return LearningCurves(returns, optimal=optimal)
+        return LearningCurves(returns, optimal=optimal, collected={"value": self.target_trajectories})
 
     def _agents(self, task: "gym.Env[Any, Any]") -> NDArray[np.float64]:
         """(seeds, episodes) unshaped returns in one maze."""

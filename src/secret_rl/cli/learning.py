@@ -17,7 +17,7 @@ from secret_rl.progress import progress_bar
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from secret_rl.evaluation import Comparison, LearningCurves
+    from secret_rl.evaluation import ComparedCondition, Comparison, LearningCurves
     from secret_rl.report.runs import RunFolder
 
 
@@ -76,7 +76,7 @@ class Learn(Command):
         numbers = self.given("learning_rate", "epsilon", "discount")
         returns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in tasks}
         agents = list(product(tasks, range(self.seeds)))
-        with progress_bar(None, "agents") as tick:
+        with progress_bar(None, "agents", len(agents)) as tick:
             for done, (name, seed) in enumerate(agents):
                 tick(name, done, len(agents))
                 learn = partial(returns_of, secret_rl.QLearning(seed=seed, **numbers), tasks[name], self.episodes)
@@ -102,13 +102,21 @@ def verdict(
     before, after = comparison["none"], comparison[name]
     if fraction is None and threshold is None:
         words = f"{name}: mean return {after.area.value:.2f} over training instead of {before.area.value:.2f}"
-        return comparison, words
+        return comparison, words + _hedge(after)
     goal = f"{fraction:.0%} of optimal" if fraction is not None else f"a return of {threshold:g}"
     sooner, later = (
         f"more than {curves.episodes:,}" if row.episodes_to_threshold is None else f"{row.episodes_to_threshold:,.0f}"
         for row in (after, before)
     )
-    return comparison, f"{name}: reached {goal} in {sooner} instead of {later} episodes"
+    return comparison, f"{name}: reached {goal} in {sooner} instead of {later} episodes" + _hedge(after)
+
+
+def _hedge(row: "ComparedCondition") -> str:
+    """What a verdict must not hide: an interval that holds no effect."""
+    found = row.difference
+    if found is None or not found.low <= 0 <= found.high:
+        return ""
+    return f"; this may be chance: the mean return differs by {found:+.2f}, an interval that holds 0"
 
 
 def write_curves(curves: "LearningCurves", comparison: "Comparison", folder: Path) -> list[Path]:

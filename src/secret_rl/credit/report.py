@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
 Verdict = Literal["credit", "not learned", "past not needed"]
+IN_WORDS: dict[Verdict, str] = {
+    "credit": "the past decides rewards that the present leaves open, and the model uses it",
+    "not learned": "the past may decide the rewards, but the model has not learned how",
+    "past not needed": "the present predicts the rewards as well as the past does",
+}
 _SURE = 4.0  # standard errors by which the past must help: the weights kept are the best of many on these episodes
 _LEAST_GAIN = 0.01
 _OF_POOLED = 0.7  # what a pooled past gains, attention must gain so much of
@@ -188,7 +193,7 @@ class FitReport:
         return cls(**{**data, **tuples, **gains, "classes": classes, "validation": validation})
 
     def __str__(self) -> str:
-        rows: dict[str, str] = {"verdict": self.verdict}
+        rows: dict[str, str] = {"verdict": f"{self.verdict}: {IN_WORDS[self.verdict]}"}
         if self.class_counts:
             counted = zip(self.classes.names, self.class_counts, strict=True)
             rows["rewards"] = ", ".join(f"{count:,} of {name}" for name, count in counted)

@@ -257,7 +257,7 @@ def learn_online(
     run = PlainRun(PotentialShaping(_Collecting(env, online), changing, agent.discount), agent, state)
     returns, lengths = np.empty(episodes), np.empty(episodes, np.int64)
     before = len(online.history)
-    with progress_bar(progress, "episodes") as tick:
+    with progress_bar(progress, "episodes", episodes) as tick:
         for episode in range(episodes):
             run.play(returns[episode : episode + 1], lengths[episode : episode + 1])
             new = online.update()

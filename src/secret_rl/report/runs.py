@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from secret_rl.atomic import folder_lock, sweep
 from secret_rl.checks import printable
 from secret_rl.credit.base import load_method
-from secret_rl.credit.report import FitReport
+from secret_rl.credit.report import IN_WORDS, FitReport
 from secret_rl.evaluation import Comparison, CreditQuality, LearningCurves
 from secret_rl.files import FileFormat, plain
 from secret_rl.version import VERSION
@@ -31,10 +31,6 @@ FORMAT = FileFormat("secret-rl run", remedy="run the command again")
 _ARRAY = FileFormat("secret-rl part of a run", remedy="run the command again")
 _PARTS, _TRAINING = "parts", "training.safetensors"
 _EXPECTED = f"{RECORD} (of fit, learn and demo), {_TRAINING} (of train with folder=), or a model written by fit"
-_DOUBTS = {
-    "not learned": "the past may decide the rewards, but the model has not learned how",
-    "past not needed": "the present predicts the rewards as well as the past does",
-}
 
 T = TypeVar("T")
 
@@ -134,7 +130,7 @@ def doubt_of(report: FitReport | None) -> str | None:
     """Why the attention of a model is not credit; None where it is."""
     if report is None or report.verdict == "credit":
         return None
-    return f"{_DOUBTS[report.verdict]}: what it looked at need not have earned the rewards"
+    return f"{IN_WORDS[report.verdict]}: what it looked at need not have earned the rewards"
 
 
 @dataclass(frozen=True)

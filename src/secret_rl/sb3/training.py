@@ -134,7 +134,7 @@ def train(
         play = None
         if tests is not None:
             play = partial(evaluate, model, tests, evaluation_episodes, discount=gamma, epsilon=evaluation_epsilon)
-        with progress_bar(progress, "steps") as tick:
+        with progress_bar(progress, "steps", steps) as tick:
             recorder = CurveCallback(steps, gamma, seed, every, play, tick)
             recorder.init_callback(model)
             _learn(model, recorder, callbacks, steps, seed, checkpoint_every or steps, store)

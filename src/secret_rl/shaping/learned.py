@@ -185,7 +185,7 @@ def learn_potential(
     weights = np.sqrt(learned[1][seen])  # so that observations that come often do not drown those near rewards
     judge = None if judged is None else lambda network: error(network, judged)
     steps = steps if high > low else 1
-    with progress_bar(progress, "updates") as tick:
+    with progress_bar(progress, "updates", steps) as tick:
         network, kept = regress(trajectories.observation_space, units, rows, targets, weights, judge, tick, steps, seed)
     explained = [
         1.0 - error(network, (means, times)) / (_variance(means / largest, times) or 1.0)

@@ -93,7 +93,7 @@ def collect(
         if committed is not None:
             selection.kept, selection.successes = len(committed), int(committed.successful.sum())
             selection.drawn = int(committed.meta["drawn"])
-        show = stack.enter_context(progress_bar(progress, "episodes"))
+        show = stack.enter_context(progress_bar(progress, "episodes", episodes))
         parts = []
         for block in stack.enter_context(closing(play(selection))):
             drawn = f"{selection.drawn:,} drawn" if success_share is not None else ""

@@ -122,7 +122,7 @@ class SequenceMethod(ArrayMethod):
         self.options |= {"scale": scale, "mean": returns.mean() / scale}
         fingerprint = {"method": self.name, "options": self.options, "content": data.fingerprint}
         kept = Checkpoint(None if checkpoint is None else Path(checkpoint), fingerprint)
-        with closing(kept), progress_bar(progress, "updates") as tick:
+        with closing(kept), progress_bar(progress, "updates", self.options["steps"]) as tick:
             self._restore(specs, data)
             train, held_out = data.split_indices(self.options["validation"], seed=self.options["seed"])
             curve = self._train(data, train, held_out[:_VALIDATED], kept, tick)

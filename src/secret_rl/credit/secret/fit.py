@@ -66,7 +66,14 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         size = f"{self.updates:,} updates of {self.batch_size} trajectories"
-        return f"{size}, about {self.seconds:,.0f} s and {self.memory / 2**30:.1f} GiB"
+        return f"{size}, about {_time(self.seconds)} and {self.memory / 2**30:.2g} GiB of memory"
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:,.0f} s"
 
 
 @dataclass

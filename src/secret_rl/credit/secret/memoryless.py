@@ -126,6 +126,7 @@ def _fit_one(
         model.train()
         return total
 
+    tick("without memory", 0, _UPDATES)
     best, kept, waited = validate(), deepcopy(model.state_dict()), 0
     for update in range(1, _UPDATES + 1):
         loss = loss_of(*sampler.draw(rng), Dropout(generator))
