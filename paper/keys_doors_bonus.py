@@ -20,6 +20,7 @@ from paper.keys_doors_credit import DEVELOPMENT_MAPS, SMALL
 from paper.pixel_bonuses import EVENTS, GOAL, Novelty, StepCredit, TrueEvents
 from paper.pixel_ppo import Bonus, PixelOptions, pixel_ppo
 from secret_rl.envs import KEYS_DOORS_ID
+from secret_rl.envs.keys_doors.env import ACTIONS
 from secret_rl.evaluation import statistics
 from secret_rl.evaluation.comparison import Table
 
@@ -175,7 +176,9 @@ def _bonus(panel: Panel, condition: Condition, number: int, seed: int, device: s
         return TrueEvents(**condition.options)
     if condition.bonus == "novelty":
         return Novelty(seed=seed, device=str(device_of(device)), **condition.options)
-    return StepCredit(_secret(panel.credit, number % panel.models, device).step_credit, **condition.options)
+    return StepCredit(
+        _secret(panel.credit, number % panel.models, device).step_credit, len(ACTIONS), **condition.options
+    )
 
 
 @cache

@@ -42,29 +42,32 @@ class TrueEvents:
 
 @dataclass(eq=False)
 class StepCredit:
-    """Pays ``scale`` times the credit of each step above a threshold, in all at most ``cap`` an episode.
+    """Pays ``scale`` times the credit that a step takes, in all at most ``cap`` an episode.
+
+    In front of a key every action that reaches it has credit, and looking at it must not pay. So what is paid is the
+    credit of a step less the most that any action has afterwards: what was within reach, and is no more.
 
     With a ``discount``, what was paid so far is a potential instead: it is 0 once the goal is reached.
     """
 
     step_credit: Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.float64]]
     """Of (rows, ...) pictures and (rows,) actions, as ``Secret.step_credit`` gives it."""
-    scale: float = 1.0
-    threshold: float = 0.1
+    actions: int
+    """How many there are."""
+    scale: float = 2.0
+    threshold: float = 0.2
+    """Less than this is not paid."""
     cap: float = 2.0
     discount: float | None = None
     _earned: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def paid(self, rollout: Played) -> NDArray[np.float32]:
         """(steps, environments)."""
-        steps, n = rollout.actions.shape
-        seen = rollout.observations.reshape(steps * n, *rollout.observations.shape[2:])
-        credit = self.step_credit(seen, rollout.actions.reshape(-1)).reshape(steps, n)
-        credit = self.scale * np.where(credit > self.threshold, credit, 0.0)
-        before = np.zeros(n) if self._earned is None else self._earned
-        found = np.zeros((steps, n), np.float32)
-        for step in range(steps):
-            after = np.minimum(before + credit[step], self.cap)
+        credit = self.scale * self.taken(rollout)
+        before = np.zeros(credit.shape[1]) if self._earned is None else self._earned
+        found = np.zeros(credit.shape, np.float32)
+        for step, new in enumerate(credit):
+            after = np.minimum(before + new, self.cap)
             if self.discount is None:
                 found[step] = after - before
             else:
@@ -72,6 +75,17 @@ class StepCredit:
             before = np.where(rollout.ended[step], 0.0, after)
         self._earned = before
         return found
+
+    def taken(self, rollout: Played) -> NDArray[np.float64]:
+        """(steps, environments) credit that was within reach and is no more; 0 where what follows is not known."""
+        steps, n = rollout.actions.shape
+        seen = rollout.observations.reshape(steps * n, *rollout.observations.shape[2:])
+        actions = np.tile(np.arange(self.actions), steps * n)
+        of_actions = self.step_credit(seen.repeat(self.actions, 0), actions).reshape(steps, n, self.actions)
+        own = np.take_along_axis(of_actions, rollout.actions[..., None], 2)[..., 0]
+        taken = np.zeros((steps, n))
+        taken[:-1] = np.where(rollout.ended[:-1], 0.0, own[:-1] - of_actions[1:].max(2))
+        return np.where(taken > self.threshold, taken, 0.0)
 
 
 class Novelty:

@@ -110,31 +110,38 @@ def test_true_events_pay_once_a_colour_and_episode():
     assert bonus.paid(rollout)[:, 0].tolist() == [0, 0, 0.5, 0, 0.5, 0.25], "the episode goes on in the next rollout"
 
 
-def test_credit_is_paid_above_a_threshold_up_to_a_cap():
-    class Model:
-        def step_credit(self, observations, actions):
-            assert observations.shape == (6, 2, 2) and actions.shape == (6,)
-            return np.array([0.5, 0.05, 0.9, 0.9, 0.5, 0.3])
+def _credit(within_reach):
+    """A model to which the step credit of both actions is what the picture shows, and a rollout of such pictures."""
+    pictures = (100 * np.array(within_reach)).astype(np.uint8)[:, None, None]
+    steps = len(pictures)
 
-    bonus = StepCredit(Model().step_credit, scale=2.0, cap=2.5)
-    ended = np.zeros((6, 1), bool)
-    ended[3] = True
-    rollout = Played(np.zeros((6, 1, 2, 2)), np.zeros((6, 1), int), np.zeros((6, 1)), ended, {})
-    np.testing.assert_allclose(bonus.paid(rollout)[:, 0], [1.0, 0.0, 1.5, 0.0, 1.0, 0.6], atol=1e-6)
-    np.testing.assert_allclose(bonus.paid(rollout)[:, 0], [0.9, 0.0, 0.0, 0.0, 1.0, 0.6], atol=1e-6)
+    def step_credit(observations, actions):
+        assert observations.shape == (2 * steps, 1) and actions.tolist() == [0, 1] * steps
+        return np.where(actions == 1, observations[:, 0] / 100, 0.0)
+
+    def rollout(actions, ended, goal):
+        columns = [np.array(column)[:, None] for column in (actions, ended, goal)]
+        return Played(pictures, columns[0], np.zeros((steps, 1)), columns[1] > 0, {"goal_reached": columns[2]})
+
+    return step_credit, rollout
+
+
+def test_credit_is_paid_where_it_was_taken_and_not_where_it_is_looked_at():
+    step_credit, rollout = _credit([0.5, 0.5, 0.0, 0.9, 0.1, 0.9, 0.3, 0.4, 0.0])
+    played = rollout([1, 1, 1, 1, 1, 1, 0, 1, 1], [0, 0, 0, 0, 0, 1, 0, 0, 0], [0] * 9)
+    bonus = StepCredit(step_credit, actions=2, scale=2.0, cap=2.5)
+    # looked at, taken, nothing there, taken, too little, the end of an episode, the other action, taken, not yet known
+    np.testing.assert_allclose(bonus.paid(played)[:, 0], [0, 1.0, 0, 1.5, 0, 0, 0, 0.8, 0], atol=1e-6)
+    np.testing.assert_allclose(bonus.paid(played)[:, 0], [0, 1.0, 0, 0.7, 0, 0, 0, 0.8, 0], atol=1e-6)
 
 
 def test_credit_as_a_potential_telescopes():
-    credit = np.array([0.5, 0.0, 0.9, 0.0, 0.5, 0.0])
-    ended, goal = np.zeros((6, 1), bool), np.zeros((6, 1))
-    ended[[2, 5]] = True
-    goal[2] = 1  # the first episode terminates, the second is truncated
-    rollout = Played(np.zeros((6, 1, 2)), np.zeros((6, 1), int), np.zeros((6, 1)), ended, {"goal_reached": goal})
-    bonus = StepCredit(lambda seen, actions: credit, discount=0.9)
-    paid = bonus.paid(rollout)[:, 0]
+    step_credit, rollout = _credit([0.5, 0.0, 0.0, 0.9, 0.0, 0.0])
+    played = rollout([1] * 6, [0, 0, 1, 0, 0, 1], [0, 0, 1, 0, 0, 0])  # the first terminates, the second is truncated
+    paid = StepCredit(step_credit, actions=2, scale=1.0, discount=0.9).paid(played)[:, 0]
     weights = 0.9 ** np.arange(3)
     assert paid[:3] @ weights == pytest.approx(0, abs=1e-6), "nothing is left of it once the goal is reached"
-    assert paid[3:] @ weights == pytest.approx(0.9**3 * 0.5, abs=1e-6), "the last potential is kept at a time limit"
+    assert paid[3:] @ weights == pytest.approx(0.9**3 * 0.9, abs=1e-6), "the last potential is kept at a time limit"
 
 
 def test_novelty_pays_for_what_is_rarely_seen():
