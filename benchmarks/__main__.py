@@ -17,7 +17,6 @@ NAMES = (
     "explorer",
 )  # on one core
 ELSEWHERE = {  # only when named: module and function
-    "training_gpu": ("training", "run_gpu"),
     "soak": ("soak", "run"),
     "parallel": ("parallel", "run"),
     "fit": ("fit", "run"),

@@ -1,12 +1,5 @@
-"""Training of the credit model: ours beside the same model built in the ordinary way, and its time on a GPU.
+"""Training of the credit model: ours beside the same model built in the ordinary way; ``fit_gpu`` is about GPUs."""
 
-``python -m benchmarks training`` runs on one core. ``python -m benchmarks training_gpu`` needs only PyTorch, NumPy and
-this source tree (``PYTHONPATH=src``), and takes its trajectories from the ``.npz`` file that the environment variable
-``SECRET_RL_BENCH_TOKENS`` names (see ``stored_tokens``).
-"""
-
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -31,11 +24,6 @@ ROUNDS = 7
 UNITS, FILTERS, ACTIONS, CLASSES = ModelOptions().units, 32, 4, 3
 OBSERVATION = {"type": "Box", "low": 0, "high": 1, "shape": [3, 3, 3], "dtype": "uint8"}
 ACTION = {"type": "Discrete", "n": ACTIONS, "start": 0, "dtype": "int64"}
-
-GPU_TOKENS = "SECRET_RL_BENCH_TOKENS"
-GPU_BATCHES = (256, 1024)
-GPU_EPOCHS = 30
-GPU_WARM_UP = 50  # updates
 
 
 def run() -> None:
@@ -227,61 +215,3 @@ def forward_backward_flop(time_steps: int) -> float:
         FILTERS * UNITS + (UNITS + ACTIONS) * UNITS + 6 * UNITS**2 + UNITS * CLASSES + 2 * time_steps * UNITS
     )
     return time_steps * (6 * after_convolution + 4 * 27 * FILTERS)
-
-
-def run_gpu() -> None:
-    """Seconds of 30 passes over the trajectories on a GPU."""
-    if not torch.cuda.is_available():
-        sys.exit("training_gpu needs a CUDA device")
-    if GPU_TOKENS not in os.environ:
-        sys.exit(f"training_gpu reads its trajectories from the .npz file that {GPU_TOKENS} names: set it")
-    tokens = stored_tokens(os.environ[GPU_TOKENS])
-    rows = [row for size in GPU_BATCHES for row in measure_gpu(tokens, size)]
-    title = f"Training the credit model on one {torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
-    write("training_gpu", title, rows)
-
-
-def stored_tokens(path: str) -> Tokens:
-    """Trajectories from arrays: ``obs`` (tokens, 3, 3, 3) and ``act`` (tokens,), the distinct pairs; ``ids`` (steps,),
-    which of them each step is; ``rew`` (steps,); ``off`` (episodes + 1,), where episodes begin.
-    """
-    with np.load(path, allow_pickle=False) as stored:
-        return weighted(
-            Tokens(
-                stored["obs"],
-                stored["act"],
-                np.zeros(len(stored["act"]), np.bool_),
-                stored["ids"].astype(np.int32),
-                stored["off"],
-                (np.sign(stored["rew"]) + 1).astype(np.int8),
-                np.ones(len(stored["rew"]), np.float32),
-            )
-        )
-
-
-def measure_gpu(tokens: Tokens, size: int) -> list[Row]:
-    """The figures for one batch size: an update computes every episode at the length of the longest."""
-    per_pass = -(-len(tokens) // size)
-    updates = GPU_EPOCHS * per_pass
-    torch.manual_seed(MODEL_SEED)
-    model = RewardPredictor(OBSERVATION, ACTION, CLASSES, ModelOptions())
-    options, evenly = TrainingOptions(batch_size=size, steps=GPU_WARM_UP + updates), np.ones(len(tokens))
-    trainer = Trainer(model, tokens, np.arange(len(tokens)), evenly, options, MODEL_SEED, torch.device("cuda"))
-    trainer.train(GPU_WARM_UP)
-    seconds = timed_gpu(lambda: trainer.train(updates))
-    longest = int(tokens.lengths.max())
-    label = f"batch {size}"
-    return [
-        Row(f"{label}: {len(tokens):,} x {longest} tokens x {GPU_EPOCHS} epochs", seconds, "s"),
-        Row(f"{label}: sequences per second", updates * size / seconds, "sequences/s"),
-        Row(f"{label}: one update", seconds / updates * 1e6, "us"),
-    ]
-
-
-def timed_gpu(work: Callable[[], object]) -> float:
-    """Seconds until the GPU has done all of it."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    work()
-    torch.cuda.synchronize()
-    return time.perf_counter() - start

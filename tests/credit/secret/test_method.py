@@ -117,6 +117,7 @@ def test_a_refused_fit_leaves_the_model_as_it_was(cues):
         ("validation", 0, "validation must lie between 0 and 1, got 0"),
         ("learning_rate", 0.0, "learning_rate must be positive"),
         ("weights", "printed", "weights must be one of residual, paper, got 'printed'"),
+        ("precision", "fp8", "precision must be one of float32, bf16, got 'fp8'"),
     ],
 )
 def test_bad_values_are_refused_with_what_is_expected(option, value, message):

@@ -6,9 +6,11 @@ import torch
 from tests.credit.conftest import cut
 
 from secret_rl.credit import Secret, TrainingOptions
+from secret_rl.credit.secret import model as model_module
 from secret_rl.credit.secret import tokens as tokens_module
 from secret_rl.credit.secret import training
 from secret_rl.credit.secret.model import Dropout
+from secret_rl.credit.secret.options import PRECISIONS
 from secret_rl.credit.secret.tokens import Tokens
 from secret_rl.credit.secret.training import Trainer, evaluate, update_seed
 
@@ -46,6 +48,16 @@ def test_training_goes_on_from_its_state_as_if_never_stopped(make_trainer, devic
         resumed.train(10 - stop)
         assert resumed.step == whole.step
         assert same(resumed.state(), whole.state())
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.parametrize("pairs", [1 << 21, 40])
+def test_products_in_bf16_learn_much_the_same_with_weights_in_float32(make_trainer, monkeypatch, device, pairs):
+    monkeypatch.setattr(model_module, "PAIRS_AT_A_TIME", pairs)
+    exact, rounded = (make_trainer(device=device, precision=precision) for precision in PRECISIONS)
+    losses = [(exact.train(1), rounded.train(1)) for _ in range(20)]
+    assert 0 < max(abs(a - b) / a for a, b in losses) < 0.05
+    assert {parameter.dtype for parameter in rounded.model.parameters()} == {torch.float32}
 
 
 def test_updates_draw_by_their_number_and_each_number_has_a_seed(make_trainer, monkeypatch):

@@ -81,6 +81,7 @@ class Secret:
         evaluate_every: int = TrainingOptions.evaluate_every,
         patience: int = TrainingOptions.patience,
         attention_penalty: float = TrainingOptions.attention_penalty,
+        precision: str = TrainingOptions.precision,
     ) -> None:
         given = dict(locals())
         self.model_options = ModelOptions(**{f.name: given[f.name] for f in fields(ModelOptions)})

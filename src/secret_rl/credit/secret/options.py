@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 PAPER_WEIGHTS = (0.499, 0.02, 0.499)  # appendix A: of negative rewards, zeros and positive ones in the loss
 WEIGHTS = ("residual", "paper")
+PRECISIONS = ("float32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class TrainingOptions:
     """Validations without progress after which learning has come to rest."""
     attention_penalty: float = 0.1
     """Added to the loss for attention to steps instead of the sink, once predictions work: it sharpens credit."""
+    precision: str = "float32"
+    """Of products in updates: "float32", or "bf16" for GPUs. Sums, weights, validation and credit are float32."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "evaluate_every", "patience"):
@@ -75,6 +78,9 @@ class TrainingOptions:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
         if self.weights not in WEIGHTS:
             raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}, got {self.weights!r}")
+
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
 
     def planned_steps(self, trajectories: int) -> int:
         """Updates at most, for so many trajectories."""

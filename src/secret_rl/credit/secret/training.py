@@ -133,7 +133,8 @@ class Trainer:
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """The training loss of a batch, with dropout."""
         dropout = Dropout(generator, self.hiding(self.step))
-        prediction = self.model.predict(self.model.encode(batch.rows, dropout), batch.index, dropout)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.precision == "bf16"):
+            prediction = self.model.predict(self.model.encode(batch.rows, dropout), batch.index, dropout)
         return weighted_loss(prediction, batch.classes, batch.weights, self.attention_penalty(self.step))
 
     def _episodes_of(self, step: int) -> NDArray[np.int64]:
