@@ -20,7 +20,7 @@ def load_plugins(group: str) -> None:
 
 def with_module(name: str, module: str) -> None:
     """Import ``module`` as soon as ``name`` is there: now, or right after someone imports it."""
-    if name in sys.modules:
+    if sys.modules.get(name) is not None:  # None: not to be imported
         import_module(module)
     else:
         sys.meta_path.insert(0, _After(name, module))

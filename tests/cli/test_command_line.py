@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 import torch
 
@@ -104,6 +105,8 @@ def test_version_and_help_and_signals_as_they_were(capsys):
 )
 def test_refusals_name_the_remedy_and_leave_nothing(code, arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    for name in [name for name in gym.registry if name.startswith("MiniGrid")]:  # where other tests have imported it
+        monkeypatch.delitem(gym.registry, name)
     try:
         found = main(arguments)
     except SystemExit as leaving:
