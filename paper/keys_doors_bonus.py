@@ -1,6 +1,7 @@
 """PPO in new maps of keys and doors, paid for credit of other maps or for true events: all learners in one batch."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
@@ -15,25 +16,28 @@ from numpy.typing import NDArray
 import secret_rl as srl
 from paper import keys_doors_credit, records
 from paper.batched_tasks import device_of
-from paper.credit_runs import RESULTS, machine
-from paper.keys_doors_credit import DEVELOPMENT_MAPS, SMALL
-from paper.pixel_bonuses import EVENTS, GOAL, Novelty, StepCredit, TrueEvents
+from paper.credit_runs import MODELS, RESULTS, machine
+from paper.keys_doors_credit import DEVELOPMENT_MAPS, SMALL, digest
+from paper.keys_doors_potentials import ASTRAY
+from paper.pixel_bonuses import EVENTS, GOAL, STATE, Novelty, StatePotential, StepCredit, TrueEvents
 from paper.pixel_ppo import Bonus, PixelOptions, pixel_ppo
 from secret_rl.envs import KEYS_DOORS_ID
+from secret_rl.envs.keys_doors import Wanderer
 from secret_rl.envs.keys_doors.env import ACTIONS
 from secret_rl.evaluation import statistics
 from secret_rl.evaluation.comparison import Table
 
 SOLVED, WINDOW = 0.8, 50  # the goal rate, and the episodes it is taken over
 HELD_OUT_MAPS = 3_200_000  # first looked at when everything else was settled
-SIX_ROOMS: dict[str, Any] = {
-    "preset": "3x3", "rows": 2, "core": 3, "frame_skip": 8, "max_steps": 300, "goal_reward": 5.0, **SMALL,
+FOUR_ROOMS: dict[str, Any] = {
+    "preset": "2x2-easy", "rows": 2, "core": 2, "frame_skip": 8, "max_steps": 150, "goal_reward": 5.0, **SMALL,
 }  # fmt: skip
 _TOLD = 10  # rollouts between two lines that say how it goes
 _NOTE = (
-    "New maps, no trajectory of any. *True events*: 0.5 for the first key and the first door of each colour in an "
-    "episode; *true keys*: for the keys alone. *Credit bonus*: what each step earns of later rewards of doors, by a "
-    "model of other maps; *credit as a potential*: the same, added up. *RND*: random network distillation."
+    "New maps, no trajectory of any but for *value*. *True events*: 0.5 for the first key and the first door of each "
+    "colour in an episode; *true keys*: for the keys alone. *Credit bonus*: what each step earns of later rewards of "
+    "doors, by a model of other maps; *credit as a potential*: the same, added up. *Value*: the plain value of 1,000 "
+    "trajectories of the map, as a potential of the cell and the held key. *RND*: random network distillation."
 )
 
 
@@ -43,7 +47,7 @@ class Condition:
 
     label: str
     bonus: str | None = None
-    """"true" (``TrueEvents``), "credit" (``StepCredit``) or "novelty" (``Novelty``)."""
+    """"true" (``TrueEvents``), "credit" (``StepCredit``), "value" (``StatePotential``) or "novelty" (``Novelty``)."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the bonus."""
 
@@ -54,6 +58,7 @@ CONDITIONS = (
     Condition("true keys", "true", {"door": 0.0}),
     Condition("credit bonus", "credit"),
     Condition("credit as a potential", "credit", {"discount": PixelOptions().discount}),
+    Condition("value of 1,000 trajectories", "value"),
     Condition("RND", "novelty"),
 )
 _FEWER = tuple(c for c in CONDITIONS if c.label in ("none", "true keys", "credit bonus"))
@@ -76,6 +81,8 @@ class Panel:
     """The task of ``keys_doors_credit`` whose models give credit."""
     models: int = 3
     """Of as many seeds; map ``m`` has model ``m``, modulo their number."""
+    target_trajectories: int = 1_000
+    """Of a wanderer on the map, for its value."""
     ppo: PixelOptions = field(default_factory=PixelOptions)
 
     @property
@@ -100,12 +107,13 @@ class Result:
 def result(quick: bool) -> Result:
     """Held-out maps; or, for a quick look, two development maps and few steps."""
     panels = [
-        Panel("the goal alone pays", {**SIX_ROOMS, "door_reward": 0.0}, CONDITIONS),
-        Panel("doors and the goal pay", SIX_ROOMS, _FEWER),
+        Panel("the goal alone pays", {**FOUR_ROOMS, "door_reward": 0.0}, CONDITIONS),
+        Panel("doors and the goal pay", FOUR_ROOMS, _FEWER),
     ]
     if quick:
         small = replace(PixelOptions(), side_by_side=2, rollout=16, filters=8, units=16)
         few: dict[str, Any] = {"maps": 2, "seeds": 1, "steps": 64, "first_map": DEVELOPMENT_MAPS, "ppo": small}
+        few["target_trajectories"] = 4
         quick_ones = [c for c in CONDITIONS if c.bonus != "credit"]  # there is no model
         panels = [replace(panels[0], conditions=quick_ones, **few)]
     return Result("keys_doors_bonus-quick" if quick else "keys_doors_bonus", panels)
@@ -134,7 +142,7 @@ def learned(panels: Sequence[Panel], device: str) -> list[dict[str, Any]]:
     makers = [partial(_made, {**panel.world, "layout_seed": panel.first_map + number}) for panel, _, number, _ in made]
     ended, reached, speeds = [], [], []
     each = ppo.rollout * ppo.side_by_side
-    for now in pixel_ppo(makers, steps, ppo, bonuses=bonuses, success=GOAL, infos=EVENTS, device=device):
+    for now in pixel_ppo(makers, steps, ppo, bonuses=bonuses, success=GOAL, infos=(*EVENTS, STATE), device=device):
         ended.append([len(own) for own in now.success])
         reached.append([int(own.sum()) for own in now.success])
         speeds.append(len(makers) * each / now.seconds)
@@ -176,9 +184,25 @@ def _bonus(panel: Panel, condition: Condition, number: int, seed: int, device: s
         return TrueEvents(**condition.options)
     if condition.bonus == "novelty":
         return Novelty(seed=seed, device=str(device_of(device)), **condition.options)
+    if condition.bonus == "value":
+        return StatePotential(_value(panel, number).lookup, PixelOptions().discount)
     return StepCredit(
         _secret(panel.credit, number % panel.models, device).step_credit, len(ACTIONS), **condition.options
     )
+
+
+def _value(panel: Panel, number: int) -> srl.TablePotential:
+    """The value of states of a map, estimated from trajectories of it if that was not done yet."""
+    world = {**panel.world, "layout_seed": panel.first_map + number}
+    path = MODELS / f"keys_doors_bonus-value-{digest([world, panel.target_trajectories])}.json"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        policy = partial(Wanderer, astray=ASTRAY)
+        data = srl.collect(
+            KEYS_DOORS_ID, panel.target_trajectories, policy, number, workers=os.cpu_count() or 1, env_options=world
+        )
+        srl.estimate_potential(data, kind="value", delay_discount=PixelOptions().discount).save(path)
+    return srl.TablePotential.load(path)
 
 
 @cache

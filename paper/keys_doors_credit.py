@@ -59,7 +59,7 @@ class Maps:
 
     def load(self) -> srl.Trajectories:
         """The trajectories, collected if they are not there yet."""
-        path = DATA / f"keys_doors-{self.player}-{_digest(asdict(self))}"
+        path = DATA / f"keys_doors-{self.player}-{digest(asdict(self))}"
         if not path.is_dir():
             policy = partial(Wanderer, astray=self.astray) if self.player == "wanderer" else trained_player()
             srl.collect(
@@ -83,7 +83,7 @@ class Task:
     seeds: int = 3
 
 
-def _digest(settings: Any) -> str:
+def digest(settings: Any) -> str:
     """Tells files of other settings apart."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -120,8 +120,8 @@ class Result:
         """The credit model of a task; another source or other options make another file."""
         task = self.task(label)
         first = None if task.adapts is None else self.model(task.adapts, seed).name
-        digest = _digest([asdict(task.source), dict(task.options), first])
-        return MODELS / f"{self.name}-{label}-{seed}-{digest}.safetensors"
+        source = digest([asdict(task.source), dict(task.options), first])
+        return MODELS / f"{self.name}-{label}-{seed}-{source}.safetensors"
 
 
 def result(quick: bool) -> Result:

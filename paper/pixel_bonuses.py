@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from paper.pixel_ppo import Played
 
 EVENTS = ("key_picked", "door_opened")  # infos that a rollout must hold
-GOAL = "goal_reached"
+GOAL, STATE = "goal_reached", "state"
 _CLIP = 5.0  # of pixels, in standard deviations (Burda et al. 2019)
 
 
@@ -64,17 +64,15 @@ class StepCredit:
     def paid(self, rollout: Played) -> NDArray[np.float32]:
         """(steps, environments)."""
         credit = self.scale * self.taken(rollout)
-        before = np.zeros(credit.shape[1]) if self._earned is None else self._earned
-        found = np.zeros(credit.shape, np.float32)
+        first = np.zeros(credit.shape[1]) if self._earned is None else self._earned
+        earned, before = np.zeros(credit.shape), first
         for step, new in enumerate(credit):
-            after = np.minimum(before + new, self.cap)
-            if self.discount is None:
-                found[step] = after - before
-            else:
-                found[step] = self.discount * np.where(rollout.infos[GOAL][step] > 0, 0.0, after) - before
-            before = np.where(rollout.ended[step], 0.0, after)
+            earned[step] = np.minimum(before + new, self.cap)
+            before = np.where(rollout.ended[step], 0.0, earned[step])
         self._earned = before
-        return found
+        if self.discount is None:
+            return (earned - _before(first, earned, rollout)).astype(np.float32)
+        return _shaped(self.discount, first, earned, rollout)
 
     def taken(self, rollout: Played) -> NDArray[np.float64]:
         """(steps, environments) credit that was within reach and is no more; 0 where what follows is not known."""
@@ -86,6 +84,41 @@ class StepCredit:
         taken = np.zeros((steps, n))
         taken[:-1] = np.where(rollout.ended[:-1], 0.0, own[:-1] - of_actions[1:].max(2))
         return np.where(taken > self.threshold, taken, 0.0)
+
+
+@dataclass(eq=False)
+class StatePotential:
+    """Pays the difference that a step makes to a potential of states, which is 0 before the first step of an episode.
+
+    Once the goal is reached it is 0, too.
+    """
+
+    potential: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+    """Of (rows, ...) states, as ``info["state"]`` gives them."""
+    discount: float
+    _last: NDArray[np.float64] | None = field(default=None, repr=False)
+
+    def paid(self, rollout: Played) -> NDArray[np.float32]:
+        """(steps, environments)."""
+        steps, n = rollout.actions.shape
+        states = rollout.infos[STATE].astype(np.int64)
+        values = self.potential(states.reshape(steps * n, -1)).reshape(steps, n)
+        first = np.zeros(n) if self._last is None else self._last
+        self._last = np.where(rollout.ended[-1], 0.0, values[-1])
+        return _shaped(self.discount, first, values, rollout)
+
+
+def _shaped(
+    discount: float, first: NDArray[np.float64], after: NDArray[np.float64], rollout: Played
+) -> NDArray[np.float32]:
+    """The difference that each step makes to a potential, of its values ``after`` the steps of a rollout."""
+    left = np.where(rollout.infos[GOAL] > 0, 0.0, after)
+    return (discount * left - _before(first, after, rollout)).astype(np.float32)
+
+
+def _before(first: NDArray[np.float64], after: NDArray[np.float64], rollout: Played) -> NDArray[np.float64]:
+    """(steps, environments) what was before each step: 0 where an episode begins."""
+    return np.concatenate([first[None], np.where(rollout.ended[:-1], 0.0, after[:-1])])
 
 
 class Novelty:

@@ -251,8 +251,8 @@ class _Learners:
         return [torch.cat(parts, 2) for parts in zip(*halves, strict=True)]
 
     def _by_learner(self, columns: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """(environments, steps) of a half -> (learners, steps, environments)."""
-        return [column.reshape(self._n, self._each, -1).transpose(0, 2, 1) for column in columns]
+        """(environments, steps, ...) of a half -> (learners, steps, environments, ...)."""
+        return [column.reshape(self._n, self._each, *column.shape[1:]).swapaxes(1, 2) for column in columns]
 
     def _act(self, half: _Half) -> tuple[Tensor, ...]:
         seen = self._pictures(half)

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from paper.pixel_bonuses import Novelty, StepCredit, TrueEvents
+from paper.pixel_bonuses import Novelty, StatePotential, StepCredit, TrueEvents
 from paper.pixel_ppo import PixelOptions, Played, _Learners, pixel_ppo
 
 from paper import keys_doors_bonus
@@ -144,6 +144,24 @@ def test_credit_as_a_potential_telescopes():
     assert paid[3:] @ weights == pytest.approx(0.9**3 * 0.9, abs=1e-6), "the last potential is kept at a time limit"
 
 
+def test_the_value_of_states_telescopes_over_rollouts():
+    states = np.array([[1, 5], [2, 5], [3, 5], [4, 5]])[:, None]  # (steps, environments, numbers)
+
+    def rollout(ended, goal):
+        infos = {"state": states, "goal_reached": np.array(goal)[:, None]}
+        none = np.zeros((4, 1))
+        return Played(np.zeros((4, 1, 1)), none.astype(int), none, np.array(ended)[:, None] > 0, infos)
+
+    bonus = StatePotential(lambda rows: rows[:, 0] / 10.0, discount=0.9)
+    first = bonus.paid(rollout([0, 0, 1, 0], [0, 0, 1, 0]))[:, 0]
+    second = bonus.paid(rollout([1, 0, 0, 0], [0, 0, 0, 0]))[:, 0]
+    weights = 0.9 ** np.arange(4)
+    assert first[:3] @ weights[:3] == pytest.approx(0, abs=1e-6), "nothing is left of it once the goal is reached"
+    assert first[3] == pytest.approx(0.9 * 0.4), "an episode begins at 0"
+    assert second[0] == pytest.approx(0.9 * 0.1 - 0.4), "it goes on in the next rollout"
+    assert second[1:] @ weights[:3] == pytest.approx(0.9**3 * 0.4)
+
+
 def test_novelty_pays_for_what_is_rarely_seen():
     rng = np.random.default_rng(0)
     common = rng.integers(0, 255, (1, 1, 5, 5, 1)).repeat(64, 0)
@@ -166,12 +184,14 @@ def test_novelty_pays_for_what_is_rarely_seen():
 def test_the_study_in_keys_and_doors_runs_once_and_is_told(tmp_path, monkeypatch):
     pytest.importorskip("vizdoom")
     monkeypatch.setattr(keys_doors_bonus, "RESULTS", tmp_path)
+    monkeypatch.setattr(keys_doors_bonus, "MODELS", tmp_path)
     (path,) = keys_doors_bonus.main(True, "the command")
     page = (tmp_path / "keys_doors_bonus-quick.md").read_text()
     assert path == str(tmp_path / "keys_doors_bonus-quick.md") and "`the command`" in page
     assert (
         "| none | 0.000" in page
         and "| true events | 0.000" in page
+        and "| value of 1,000 trajectories | 0.000" in page
         and "| RND | 0.000" in page
         and "2 maps x 1 learners x 64 steps" in page
     )
