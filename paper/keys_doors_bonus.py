@@ -32,7 +32,7 @@ HELD_OUT_MAPS = 3_200_000  # first looked at when everything else was settled
 FOUR_ROOMS: dict[str, Any] = {
     "preset": "2x2-easy", "rows": 2, "core": 2, "frame_skip": 8, "max_steps": 150, "goal_reward": 5.0, **SMALL,
 }  # fmt: skip
-_TOLD = 10  # rollouts between two lines that say how it goes
+_EVERY = 10  # rollouts between two lines that say how it goes
 _NOTE = (
     "New maps, no trajectory of any but for *value*. *True events*: 0.5 for the first key and the first door of each "
     "colour in an episode; *true keys*: for the keys alone. *Credit bonus*: what each step earns of later rewards of "
@@ -86,9 +86,13 @@ class Panel:
     ppo: PixelOptions = field(default_factory=PixelOptions)
 
     @property
-    def learners(self) -> list[tuple[Condition, int, int]]:
-        """The condition, the map and the seed of each."""
-        return list(product(self.conditions, range(self.maps), range(self.seeds)))
+    def learners(self) -> list[tuple[int, int]]:
+        """The map and the seed of each learner of a condition."""
+        return list(product(range(self.maps), range(self.seeds)))
+
+    def world_of(self, number: int) -> dict[str, Any]:
+        """Options of a map."""
+        return {**self.world, "layout_seed": self.first_map + number}
 
 
 @dataclass(frozen=True)
@@ -120,57 +124,60 @@ def result(quick: bool) -> Result:
 
 
 def run(result: Result, command: str, *, only: str | None = None, device: str = "auto") -> Path:
-    """Let the learners of all panels learn in one batch; panels that are there already are kept."""
+    """Let the learners of all conditions learn in one batch; conditions that are there already are kept.
+
+    Args:
+        result: What to run.
+        command: To repeat it.
+        only: A condition, in the panels that have it.
+        device: Where to learn.
+    """
     record = records.load(result.path)
     missing = [
-        panel
+        (panel, condition)
         for panel in result.panels
-        if only in (None, panel.label) and records.entry_of(record, settings_of(panel)) is None
+        for condition in panel.conditions
+        if only in (None, condition.label) and records.entry_of(record, settings_of(panel, condition)) is None
     ]
-    for panel, found in zip(missing, learned(missing, device) if missing else (), strict=True):
-        records.keep(result.path, record, {"label": panel.label, "settings": settings_of(panel), **found}, command)
+    for (panel, condition), found in zip(missing, learned(missing, device) if missing else (), strict=True):
+        label = f"{panel.label}: {condition.label}"
+        records.keep(result.path, record, {"label": label, "settings": settings_of(panel, condition), **found}, command)
     return result.path
 
 
-def learned(panels: Sequence[Panel], device: str) -> list[dict[str, Any]]:
-    """For each panel, how many episodes of each learner ended and how many reached the goal, rollout by rollout."""
-    steps, ppo = panels[0].steps, panels[0].ppo
-    if any((panel.steps, panel.ppo) != (steps, ppo) for panel in panels):
+def learned(groups: Sequence[tuple[Panel, Condition]], device: str) -> list[dict[str, Any]]:
+    """For each panel and condition, how many episodes of each learner ended and how many reached the goal."""
+    steps, ppo = groups[0][0].steps, groups[0][0].ppo
+    if any((panel.steps, panel.ppo) != (steps, ppo) for panel, _ in groups):
         raise ValueError("panels that are learned together need the same steps and options: learn them one by one")
-    made = [(panel, *learner) for panel in panels for learner in panel.learners]
-    bonuses = [_bonus(panel, condition, number, seed, device) for panel, condition, number, seed in made]
-    makers = [partial(_made, {**panel.world, "layout_seed": panel.first_map + number}) for panel, _, number, _ in made]
+    learners = [(*group, *learner) for group in groups for learner in group[0].learners]
+    bonuses = [_bonus(panel, condition, number, seed, device) for panel, condition, number, seed in learners]
+    makers = [partial(_made, panel.world_of(number)) for panel, _, number, _ in learners]
+    ends = np.cumsum([len(panel.learners) for panel, _ in groups])[:-1]
     ended, reached, speeds = [], [], []
     each = ppo.rollout * ppo.side_by_side
     for now in pixel_ppo(makers, steps, ppo, bonuses=bonuses, success=GOAL, infos=(*EVENTS, STATE), device=device):
         ended.append([len(own) for own in now.success])
         reached.append([int(own.sum()) for own in now.success])
         speeds.append(len(makers) * each / now.seconds)
-        if len(ended) % _TOLD == 0:
-            print(f"  {now.steps:,} steps ({np.median(speeds[-_TOLD:]):,.0f} a second)", flush=True)
-            rates = np.sum(reached[-_TOLD:], 0) / np.maximum(np.sum(ended[-_TOLD:], 0), 1)
-            for panel, own in zip(panels, _split(panels, rates), strict=True):
-                means = zip(panel.conditions, own.reshape(len(panel.conditions), -1).mean(1), strict=True)
-                told = ", ".join(f"{condition.label} {rate:.2f}" for condition, rate in means)
-                print(f"    {panel.label}: {told}", flush=True)
+        if len(ended) % _EVERY == 0:
+            print(f"  {now.steps:,} steps ({np.median(speeds[-_EVERY:]):,.0f} a second)", flush=True)
+            rates = np.sum(reached[-_EVERY:], 0) / np.maximum(np.sum(ended[-_EVERY:], 0), 1)
+            for (panel, condition), own in zip(groups, np.split(rates, ends), strict=True):
+                print(f"    {panel.label}, {condition.label}: {own.mean():.2f}", flush=True)
     about = {
         "machine": machine(device_of(device)), "steps_per_second": float(np.median(speeds)), "steps_per_rollout": each,
     }  # fmt: skip
-    columns = zip(*(_split(panels, np.array(column).T) for column in (ended, reached)), strict=True)
+    columns = zip(*(np.split(np.array(column).T, ends) for column in (ended, reached)), strict=True)
     return [
-        {**about, "ended": _by_condition(panel, own[0]), "reached": _by_condition(panel, own[1])}
-        for panel, own in zip(panels, columns, strict=True)
+        {**about, "ended": _by_map(panel, own[0]), "reached": _by_map(panel, own[1])}
+        for (panel, _), own in zip(groups, columns, strict=True)
     ]
 
 
-def _split(panels: Sequence[Panel], of_learners: NDArray[Any]) -> list[NDArray[Any]]:
-    """What belongs to the learners of each panel."""
-    return np.split(of_learners, np.cumsum([len(panel.learners) for panel in panels])[:-1])
-
-
-def _by_condition(panel: Panel, of_learners: NDArray[np.int64]) -> Any:
-    """(conditions, maps, seeds, rollouts), as JSON holds it."""
-    return of_learners.reshape(len(panel.conditions), panel.maps, panel.seeds, -1).tolist()
+def _by_map(panel: Panel, of_learners: NDArray[np.int64]) -> Any:
+    """(maps, seeds, rollouts), as JSON holds it."""
+    return of_learners.reshape(panel.maps, panel.seeds, -1).tolist()
 
 
 def _made(options: Mapping[str, Any]) -> gym.Env[Any, Any]:
@@ -193,7 +200,7 @@ def _bonus(panel: Panel, condition: Condition, number: int, seed: int, device: s
 
 def _value(panel: Panel, number: int) -> srl.TablePotential:
     """The value of states of a map, estimated from trajectories of it if that was not done yet."""
-    world = {**panel.world, "layout_seed": panel.first_map + number}
+    world = panel.world_of(number)
     path = MODELS / f"keys_doors_bonus-value-{digest([world, panel.target_trajectories])}.json"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,13 +219,19 @@ def _secret(task: str, seed: int, device: str) -> srl.Secret:
     return keys_doors_credit.model_of(credit, credit.task(task), seed, device)
 
 
-def settings_of(panel: Panel) -> dict[str, Any]:
-    """What a panel depends on, as JSON gives it back."""
-    return json.loads(json.dumps(asdict(panel)))  # type: ignore[no-any-return]
+def settings_of(panel: Panel, condition: Condition) -> dict[str, Any]:
+    """What the runs of a condition depend on, as JSON gives it back."""
+    own = {**asdict(panel), "condition": asdict(condition)}
+    del own["conditions"]
+    if condition.bonus != "credit":
+        del own["credit"], own["models"]
+    if condition.bonus != "value":
+        del own["target_trajectories"]
+    return json.loads(json.dumps(own))  # type: ignore[no-any-return]
 
 
 def steps_to(entry: Mapping[str, Any], rate: float = SOLVED, window: int = WINDOW) -> NDArray[np.float64]:
-    """(conditions, maps, seeds) steps until so many of the last episodes reached the goal; infinite for never."""
+    """(maps, seeds) steps until so many of the last episodes reached the goal; infinite for never."""
     ended, reached = (np.array(entry[name]) for name in ("ended", "reached"))
     found = np.full(ended.shape[:-1], np.inf)
     for place in np.ndindex(found.shape):
@@ -236,30 +249,36 @@ def steps_to(entry: Mapping[str, Any], rate: float = SOLVED, window: int = WINDO
 def table(result: Result) -> Path:
     """Every panel's conditions, as Markdown."""
     record = records.load(result.path)
-    sections = {panel.label: _section(panel, records.entry_of(record, settings_of(panel))) for panel in result.panels}
+    sections = {panel.label: _section(panel, record) for panel in result.panels}
     path = result.path.with_suffix(".md")
     return records.write_page(path, "Keys and doors: PPO that is paid for credit", _NOTE, sections, record)
 
 
-def _section(panel: Panel, entry: Mapping[str, Any] | None) -> list[str] | None:
-    if entry is None:
+def _section(panel: Panel, record: Mapping[str, Any]) -> list[str] | None:
+    found = {c.label: records.entry_of(record, settings_of(panel, c)) for c in panel.conditions}
+    entries = {label: entry for label, entry in found.items() if entry is not None}
+    if not entries:
         return None
-    steps = steps_to(entry)
-    rates = np.array(entry["reached"]).sum(-1) / np.maximum(np.array(entry["ended"]).sum(-1), 1)
-    spent = np.minimum(steps, panel.steps)
+    first = next(iter(entries))
+    spent = {label: np.minimum(steps_to(entry), panel.steps) for label, entry in entries.items()}
     rows = []
-    for number, condition in enumerate(panel.conditions):
-        faster = "" if number == 0 else f"{statistics.ratio(spent[0], spent[number]):.2f}"
-        solved = f"{statistics.mean(np.isfinite(steps[number])):.0%}"
-        rows.append(
-            [condition.label, f"{statistics.mean(rates[number]):.3f}", solved, f"{spent[number].mean():,.0f}", faster]
-        )
+    for label, entry in entries.items():
+        rates = np.array(entry["reached"]).sum(-1) / np.maximum(np.array(entry["ended"]).sum(-1), 1)
+        faster = "" if label == first else f"{statistics.ratio(spent[first], spent[label]):.2f}"
+        solved = f"{statistics.mean(np.isfinite(steps_to(entry))):.0%}"
+        rows.append([label, f"{statistics.mean(rates):.3f}", solved, f"{spent[label].mean():,.0f}", faster])
     header = ["condition", "goal rate", "solved", "steps to solve", "times as fast"]
+    speeds = sorted({(entry["machine"], round(entry["steps_per_second"], -2)) for entry in entries.values()})
     notes = [
-        f"{panel.maps} maps x {panel.seeds} learners x {panel.steps:,} steps, {entry['steps_per_second']:,.0f} steps a "
-        f"second in all. *solved*: {SOLVED:.0%} of the last {WINDOW} episodes reached the goal; *steps to solve*: the "
-        f"mean, the budget where not; *times as fast*: the ratio to those of {panel.conditions[0].label}.",
+        f"{panel.maps} maps x {panel.seeds} learners x {panel.steps:,} steps a condition. *solved*: {SOLVED:.0%} of "
+        f"the last {WINDOW} episodes reached the goal; *steps to solve*: the mean, the budget where not; *times as "
+        f"fast*: the ratio to those of {first}. Steps a second of all learners that were run at once: "
+        + ", ".join(f"{speed:,.0f} ({name})" for name, speed in speeds)
+        + ".",
     ]
+    missing = [label for label, entry in found.items() if entry is None]
+    if missing:
+        notes.append(f"Not run: {', '.join(missing)}.")
     return [Table(header, rows, notes).to_markdown().rstrip(), ""]
 
 

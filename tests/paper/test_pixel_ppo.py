@@ -202,7 +202,7 @@ def test_the_study_in_keys_and_doors_runs_once_and_is_told(tmp_path, monkeypatch
 
 
 def test_steps_to_solve_are_those_of_a_window_of_episodes():
-    reached = [[[[0, 10, 10, 0], [0, 0, 9, 10]]], [[[8, 8, 8, 8], [5, 5, 5, 5]]]]
-    entry = {"steps_per_rollout": 100, "ended": np.full((2, 1, 2, 4), 10).tolist(), "reached": reached}
+    reached = [[[0, 10, 10, 0], [0, 0, 9, 10]], [[8, 8, 8, 8], [5, 5, 5, 5]]]
+    entry = {"steps_per_rollout": 100, "ended": np.full((2, 2, 4), 10).tolist(), "reached": reached}
     steps = keys_doors_bonus.steps_to(entry, 0.8, 20)
-    assert steps.tolist() == [[[300, 400]], [[200, np.inf]]]
+    assert steps.tolist() == [[300, 400], [200, np.inf]]
