@@ -18,7 +18,6 @@ from paper import keys_doors_credit, records
 from paper.batched_tasks import device_of
 from paper.credit_runs import MODELS, RESULTS, machine
 from paper.keys_doors_credit import DEVELOPMENT_MAPS, SMALL, digest
-from paper.keys_doors_potentials import ASTRAY
 from paper.pixel_bonuses import EVENTS, GOAL, STATE, Novelty, StatePotential, StepCredit, TrueEvents
 from paper.pixel_ppo import Bonus, PixelOptions, pixel_ppo
 from secret_rl.envs import KEYS_DOORS_ID
@@ -200,6 +199,8 @@ def _bonus(panel: Panel, condition: Condition, number: int, seed: int, device: s
 
 def _value(panel: Panel, number: int) -> srl.TablePotential:
     """The value of states of a map, estimated from trajectories of it if that was not done yet."""
+    from paper.keys_doors_potentials import ASTRAY  # so that learners need no agents of others
+
     world = panel.world_of(number)
     path = MODELS / f"keys_doors_bonus-value-{digest([world, panel.target_trajectories])}.json"
     if not path.is_file():
