@@ -1,7 +1,7 @@
 """Environments for Stable-Baselines3: Gymnasium's vector environments as its ``VecEnv``, and what ``train`` needs."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import compress
 from typing import Any
@@ -13,11 +13,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, VecNormalize
 
 from secret_rl.checks import check_integer
 from secret_rl.env_ids import known_id
+from secret_rl.sb3.shaping import layers
 from secret_rl.seeding import policy_seed
+from secret_rl.shaping.core import check_same_discount
 from secret_rl.trajectories.nested import map_arrays
 
 EnvLike = str | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any] | VecEnv | VectorEnv[Any, Any, Any]
@@ -234,24 +236,14 @@ def is_shaped(envs: VecEnv) -> bool:
     return envs.has_attr("shaping_discount")
 
 
-def check_discount(envs: VecEnv, gamma: float) -> None:
+def check_discount(envs: VecEnv, gamma: float | None) -> None:
     """An error where environments are shaped for another discount; of one step, also for agents that look further."""
     for discount in envs.get_attr("shaping_discount") if is_shaped(envs) else ():
-        if discount not in (gamma, None):
-            differ = f"shaped with discount {discount}, but the agent learns with {gamma}"
-            raise ValueError(f"the environments are {differ}, which changes what is optimal: use the same for both")
+        check_same_discount(discount, gamma)
 
 
 def _is_monitored(envs: VecEnv) -> bool:
     return any(isinstance(layer, VecMonitor) for layer in layers(envs)) or any(envs.env_is_wrapped(Monitor))
-
-
-def layers(envs: VecEnv) -> Iterator[VecEnv]:
-    """A vector environment from the outermost wrapper inwards."""
-    yield envs
-    while isinstance(envs, VecEnvWrapper):
-        envs = envs.venv
-        yield envs
 
 
 def listed_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:

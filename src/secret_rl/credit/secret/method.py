@@ -33,6 +33,7 @@ from secret_rl.credit.secret.tokens import Tokens, example_rows
 from secret_rl.credit.secret.training import evaluate
 from secret_rl.encoders import choose_device, with_levels
 from secret_rl.files import crc32_of
+from secret_rl.loggers import Logger, check_logger
 from secret_rl.progress import Tick, progress_bar
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class Secret:
         *,
         weights: NDArray[Any] | None = None,
         checkpoint: str | Path | None = None,
+        logger: Logger | None = None,
         progress: bool | None = None,
     ) -> Self:
         """Learn from trajectories; ``report`` says how that went, in short with ``report.verdict``.
@@ -134,8 +136,11 @@ class Secret:
             weights: (steps,) of the steps in the loss, instead of what the option ``weights`` says.
             checkpoint: A folder: an interrupted fit resumes from it when called again. It is kept until ``save`` has
                 written the result.
+            logger: Receives losses, the gain and the report: ``loggers.TensorBoardLogger(folder)``, ``WandbLogger()``,
+                or any object with ``log(step, {name: number})``.
             progress: Show a progress bar; by default if the terminal is interactive.
         """
+        check_logger(logger)
         if weights is not None:
             weights = _checked_weights(weights, data.steps)
         kept = Checkpoint(None, {})
@@ -144,7 +149,7 @@ class Secret:
             own = None if weights is None else crc32_of(weights)
             kept = Checkpoint(Path(checkpoint), {**about_data, **self._about(), "weights": own})
         with closing(kept), progress_bar(progress, "updates") as tick:
-            return self._fit(data, _encoded_specs(data), kept, tick, weights=weights)
+            return self._fit(data, _encoded_specs(data), kept, tick, weights=weights, logger=logger)
 
     def estimate(self, data: "Trajectories") -> Estimate:
         """What ``fit`` will take, from a few updates."""
