@@ -21,6 +21,7 @@ from secret_rl.credit.base import (
     specs_of,
     write_model,
 )
+from secret_rl.credit.hub import Shareable
 from secret_rl.credit.report import Confusion, FitReport
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.checkpoint import Checkpoint
@@ -46,7 +47,7 @@ _ADAPT_VALIDATIONS = 6
 
 
 @register_method("secret")
-class Secret:
+class Secret(Shareable):
     """Learns which past steps earn rewards, and says so of other trajectories.
 
     >>> import secret_rl as srl
@@ -266,6 +267,12 @@ class Secret:
 
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file: weights, and everything else as JSON in its header."""
+        self._write(Path(path))
+        if self._checkpoint is not None:  # now that the result is safe
+            self._checkpoint.discard()
+        return Path(path)
+
+    def _write(self, path: Path) -> None:
         spaces = dict(zip(("observation_space", "action_space"), _fitted(self.specs), strict=True))
         about = {**spaces, "report": _fitted(self.report).to_json(), **self._about()}
         parts = {
@@ -275,9 +282,6 @@ class Secret:
         }
         arrays = {f"{prefix}{n}": v.detach().cpu().numpy() for prefix, part in parts.items() for n, v in part.items()}
         write_model(path, self.name, about, arrays)
-        if self._checkpoint is not None:  # now that the result is safe
-            self._checkpoint.discard()
-        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> Self:
