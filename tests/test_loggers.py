@@ -2,12 +2,13 @@
 
 import json
 import sys
+import time
 
 import numpy as np
 import pytest
 from stable_baselines3 import DQN
 from tests.credit.conftest import cue_trajectories, little_work
-from tests.sb3.deep_tasks import SMALL, Hallway
+from tests.sb3.deep_tasks import SMALL, Hallway, Kept
 
 from secret_rl.credit import Secret
 from secret_rl.loggers import TensorBoardLogger, WandbLogger
@@ -15,17 +16,6 @@ from secret_rl.sb3 import bonus_with, shape_with, train
 from secret_rl.shaping import TablePotential
 
 VALUES = {"fit/gain": 0.25, "fit/train_loss": float("nan")}
-
-
-class Kept:
-    def __init__(self):
-        self.rows = []
-
-    def log(self, step, values):
-        self.rows.append((step, dict(values)))
-
-    def column(self, name):
-        return [(step, values[name]) for step, values in self.rows if name in values]
 
 
 def test_tensorboard_holds_what_was_logged(tmp_path):
@@ -50,6 +40,8 @@ def history(file):
             at += 32768 - at % 32768
             continue
         length, kind = int.from_bytes(file[at + 4 : at + 6], "little"), file[at + 6]  # after a checksum
+        if at + 7 + length > len(file):
+            break  # not yet written
         data, at = data + file[at + 7 : at + 7 + length], at + 7 + length
         if kind in (1, 4):  # all of a record, or its last part
             record, data = Record.FromString(data), b""
@@ -66,7 +58,9 @@ def test_weights_and_biases_keeps_what_was_logged_without_a_network(tmp_path, mo
         logger.log(5, VALUES)
         logger.log(0, {"fit_again/gain": np.float32(0.5)})  # a fit that started again
     [path] = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    rows = history(path.read_bytes())
+    deadline = time.monotonic() + 30
+    while len(rows := history(path.read_bytes())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)  # a process of its own writes the file
     assert [(row["step"], row.get("fit/gain"), row.get("fit_again/gain")) for row in rows] == [
         (5, 0.25, None),
         (0, None, 0.5),
