@@ -1,5 +1,6 @@
 """Shaping in code that uses Stable-Baselines3 as its users do: their monitors, wrappers, callbacks and algorithms."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from sb3_contrib import RecurrentPPO
@@ -18,9 +19,11 @@ from stable_baselines3.common.vec_env import (
 )
 from tests.sb3.deep_tasks import SMALL, AtSteps, Hallway, Kept
 
-from secret_rl.sb3 import CreditBonusVecEnv, PotentialShapingVecEnv, ShapingCallback
+from secret_rl.sb3 import CreditBonusVecEnv, PotentialShapingVecEnv, ShapingCallback, train
 from secret_rl.sb3.logging import LoggerWriter
 from secret_rl.shaping import CreditBonus, PotentialShaping, TablePotential, VisitCounts
+from secret_rl.trajectories import collect
+from secret_rl.views import DropView, ViewObservation
 
 POTENTIAL = TablePotential({1: 0.2, 2: 0.4})
 PPO_OPTIONS = {"gamma": 0.9, "n_steps": 16, "batch_size": 16, "seed": 0, **SMALL}
@@ -158,3 +161,30 @@ def test_nothing_is_logged_of_shaping_where_there_is_none():
     model.learn(64, callback=ShapingCallback())
     names = set(kept.rows[-1][1])
     assert "rollout/ep_rew_mean" in names and not any(name.startswith("shaping/") for name in names)
+
+
+MISSION = (
+    r"'mission' is text, of MissionSpace, expected numbers: leave it out, views.ViewObservation\(env, views.DropView"
+)
+
+
+def test_ids_of_other_packages_and_missions_as_users_meet_them():
+    """The module of an id is imported; text is refused before anything is played; the remedy works."""
+    unlock = "minigrid:MiniGrid-Unlock-v0"
+    for call in (collect, lambda env, n: train(DQN, env, n, policy="MultiInputPolicy")):
+        for env in (unlock, lambda: gym.make(unlock)):
+            with pytest.raises(TypeError, match=MISSION):
+                call(env, 4)
+        for env, hint in (
+            ("BabyAI-Nonsense-v0", "minigrid:BabyAI-Nonsense-v0"),
+            ("Triggers-v0", "secret_rl/Triggers-v0"),
+        ):
+            with pytest.raises(gym.error.UnregisteredEnv, match=f"write {hint}"):
+                call(env, 4)
+
+    def seen():
+        return ViewObservation(gym.make(unlock, max_steps=8), DropView(("mission", "direction"), squeeze=True))
+
+    assert len(collect(seen, 2)) == 2
+    trained = train(DQN, seen, 20, n_envs=2, evaluate_every=20, evaluation_episodes=1, buffer_size=50, **SMALL)
+    assert trained.curve.training_lengths.tolist() == [8] * 2

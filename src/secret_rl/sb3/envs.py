@@ -16,11 +16,12 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, VecNormalize
 
 from secret_rl.checks import check_integer
-from secret_rl.env_ids import known_id
+from secret_rl.env_ids import spec_of
 from secret_rl.sb3.shaping import layers
 from secret_rl.seeding import policy_seed
 from secret_rl.shaping.core import check_same_discount
 from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.spaces import check_numbers
 
 EnvLike = str | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any] | VecEnv | VectorEnv[Any, Any, Any]
 """An id, a function that makes one environment, or environments."""
@@ -55,27 +56,32 @@ def sb3_envs(env: EnvLike, n: int, *, seed: int | None = None, env_options: Mapp
     n = check_integer("n", n, 1)
     if options and not isinstance(env, str):
         raise ValueError(f"env_options {options} need an environment id, got {type(env).__name__}")
-    if isinstance(env, str):
-        with known_id(env):
-            gym.spec(env)
+    spec = spec_of(env) if isinstance(env, str) else None
     made: VecEnv
     if isinstance(env, VecEnv):
         made = env
     elif isinstance(env, VectorEnv):
         made = GymnasiumVecEnv(env)
     elif isinstance(env, gym.Env):
-        made = DummyVecEnv([lambda: env])
-    elif isinstance(env, str) and _has_vector_form(gym.spec(env), options):
+        made = DummyVecEnv([lambda: _of_numbers(env)])
+    elif isinstance(env, str) and spec is not None and _has_vector_form(spec, options):
         mode = {"vectorization_mode": "vector_entry_point", "autoreset_mode": AutoresetMode.SAME_STEP}
         made = GymnasiumVecEnv(gym.make_vec(env, n, **mode, **options))  # type: ignore[arg-type]
     elif isinstance(env, str) or callable(env):
-        made = DummyVecEnv([partial(gym.make, env, **options) if isinstance(env, str) else env] * n)
+        make = partial(gym.make, env, **options) if isinstance(env, str) else env
+        made = DummyVecEnv([lambda: _of_numbers(make())] * n)
     else:
         raise TypeError(f"env must be an id, a function that makes an environment, or environments, got {env!r}")
     if seed is not None:
         made.seed(seed)
         made.action_space.seed(policy_seed(seed))
     return made
+
+
+def _of_numbers(env: Any) -> gym.Env[Any, Any]:
+    """The environment; an error where it observes text, which Stable-Baselines3 cannot store."""
+    check_numbers(env.observation_space)
+    return env  # type: ignore[no-any-return]
 
 
 class GymnasiumVecEnv(VecEnv):
