@@ -26,7 +26,7 @@ _REPO_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 class Shareable:
-    """What a credit method has that can be shared."""
+    """What ``Secret`` has to be shared: in a folder, or on the Hugging Face Hub."""
 
     def _write(self, path: Path) -> None:
         """Write one file, and nothing else."""
