@@ -56,6 +56,19 @@ class Patience(gym.Env):
         return np.zeros(1, np.float32), 1.0, self.left == 0, False, {}
 
 
+class Kept:
+    """A logger that keeps what it is given."""
+
+    def __init__(self):
+        self.rows = []
+
+    def log(self, step, values):
+        self.rows.append((step, dict(values)))
+
+    def column(self, name):
+        return [(step, values[name]) for step, values in self.rows if name in values]
+
+
 class Interrupted(Exception):
     pass
 

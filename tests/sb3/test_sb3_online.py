@@ -142,5 +142,5 @@ def test_another_discount_is_named():
     potential = ChangingPotential(NoPotential())
     envs = shape_with(potential)(DummyVecEnv([Lever]), 0.5)
     model = agent_in(sb3.PPO, envs, n_steps=8, batch_size=8, gamma=0.9)
-    with pytest.raises(ValueError, match="shaped with discount 0.5, but the agent learns with 0.9"):
+    with pytest.raises(ValueError, match="shaped with discount 0.5, but the agent learns with gamma 0.9"):
         model.learn(8, OnlineSecretCallback(marked(), changing=potential))

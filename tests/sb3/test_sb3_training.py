@@ -178,7 +178,7 @@ def test_a_discount_that_differs_is_named():
         (shaped_maze, {"shaping": shape_with(TablePotential({0: 1.0}))}),
         (lambda: PotentialShaping(maze(), POTENTIAL, 0.95), {"shaping": bonus_with(POTENTIAL)}),
     ):
-        with pytest.raises(ValueError, match=r"shaped with discount 0.95, but the agent learns with 0.9"):
+        with pytest.raises(ValueError, match=r"shaped with discount 0.95, but the agent learns with gamma 0.9"):
             train(sb3.DQN, env, 10, gamma=0.9, n_envs=2, **options, **QUICK_DQN)
 
 

@@ -165,7 +165,7 @@ def wrapped(key, space):
         (lambda: TablePotential({1: 1.0}).lookup([{"a": 1}]), TypeError, r"\{'a': 1\} cannot be a state: .* state="),
         (lambda: GridKey(1)(np.array([0.0, np.nan]), {}), ValueError, "lies in no cell"),
         (lambda: GridKey(1).rows(np.array([[0.0, 1.0], [0.0, np.inf]])), ValueError, "lies in no cell"),
-        (lambda: GridKey(0), ValueError, "a cell size must be a positive number, got 0"),
+        (lambda: GridKey(0), ValueError, "cell_size must be the side of a cell, a positive number, got 0"),
         (lambda: GridKey(1, "place"), TypeError, "keys must be a tuple"),
         (lambda: wrapped(GridKey((1, 1, 1)), PLACE), ValueError, "3 cell sizes for 2 numbers"),
         (lambda: wrapped(GridKey(1, ("place",)), PLACE), ValueError, "keys= are the entries to take of a Dict"),

@@ -7,7 +7,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage
 
 from secret_rl.experimental import OnlineSecret, Refit
-from secret_rl.sb3.envs import check_discount, is_shaped, layers
+from secret_rl.sb3.envs import check_discount, is_shaped
+from secret_rl.sb3.shaping import layers
 from secret_rl.shaping import ChangingPotential, Potential, ReplayShaping
 from secret_rl.trajectories.building import EpisodeBuilder
 from secret_rl.trajectories.nested import map_arrays

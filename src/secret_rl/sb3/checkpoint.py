@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from secret_rl.atomic import Lock, folder_lock, sweep
 from secret_rl.files import Arrays, FileFormat, check_same
 from secret_rl.sb3.curves import DeepCurve
-from secret_rl.sb3.envs import layers
-from secret_rl.sb3.shaping import CreditBonusVecEnv
+from secret_rl.sb3.shaping import CreditBonusVecEnv, layers
 from secret_rl.shaping.wrappers import BonusShaper
 
 TRAINING = "training.safetensors"

@@ -10,11 +10,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from secret_rl.progress import Tick
-from secret_rl.sb3.envs import is_shaped
+from secret_rl.sb3.logging import ShapingCallback
 
 _EVALUATION = ("steps", "returns", "discounted", "lengths")
 _TRAINING = ("training_steps", "training_returns", "training_shaped_returns", "training_lengths")
@@ -120,7 +119,7 @@ def evaluate(
     return Outcomes(np.array(columns[0]), np.array(columns[1]), np.array(columns[2], np.int64))
 
 
-class CurveCallback(BaseCallback):
+class CurveCallback(ShapingCallback):
     """Fills a curve: an evaluation whenever another ``every`` steps have passed, and each training episode."""
 
     def __init__(
@@ -161,27 +160,15 @@ class CurveCallback(BaseCallback):
         )
 
     def _on_training_start(self) -> None:
-        envs = self.training_env
-        self._shaped = is_shaped(envs)
-        self._unshaped_sums, self._shaped_sums = np.zeros(envs.num_envs), np.zeros(envs.num_envs)
+        super()._on_training_start()
         self._next = (self.num_timesteps // self._every + 1) * self._every if self._every else self._total
 
     def _on_step(self) -> bool:
-        self._record(self.locals["infos"], np.asarray(self.locals["dones"]))
+        for i, returns in self._ended_episodes():
+            length = int(self.locals["infos"][i]["episode"]["l"])
+            self._trained.append((self.num_timesteps, returns.true, sum(returns), length))
         if self._next <= self.num_timesteps < self._total:  # the last one comes after the last update
             self.evaluate()
             self._next = (self.num_timesteps // self._every + 1) * self._every
         self._tick(self._message, min(self.num_timesteps, self._total), self._total)
         return True
-
-    def _record(self, infos: list[dict[str, Any]], ended: Any) -> None:
-        if self._shaped:
-            self._unshaped_sums += [info["env_reward"] for info in infos]
-            self._shaped_sums += [info["env_reward"] + info["shaping_reward"] for info in infos]
-        for i in np.flatnonzero(ended).tolist():
-            episode = infos[i]["episode"]
-            unshaped = float(self._unshaped_sums[i]) if self._shaped else float(episode["r"])
-            shaped = float(self._shaped_sums[i]) if self._shaped else unshaped
-            episode["r"] = unshaped  # what is logged, also where a monitor is around a shaping
-            self._trained.append((self.num_timesteps, unshaped, shaped, int(episode["l"])))
-        self._unshaped_sums[ended] = self._shaped_sums[ended] = 0

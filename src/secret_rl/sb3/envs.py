@@ -1,7 +1,7 @@
 """Environments for Stable-Baselines3: Gymnasium's vector environments as its ``VecEnv``, and what ``train`` needs."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import compress
 from typing import Any
@@ -13,12 +13,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, VecNormalize
 
 from secret_rl.checks import check_integer
-from secret_rl.env_ids import known_id
+from secret_rl.env_ids import spec_of
+from secret_rl.sb3.shaping import layers
 from secret_rl.seeding import policy_seed
+from secret_rl.shaping.core import check_same_discount
 from secret_rl.trajectories.nested import map_arrays
+from secret_rl.trajectories.spaces import check_numbers
 
 EnvLike = str | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any] | VecEnv | VectorEnv[Any, Any, Any]
 """An id, a function that makes one environment, or environments."""
@@ -53,27 +56,32 @@ def sb3_envs(env: EnvLike, n: int, *, seed: int | None = None, env_options: Mapp
     n = check_integer("n", n, 1)
     if options and not isinstance(env, str):
         raise ValueError(f"env_options {options} need an environment id, got {type(env).__name__}")
-    if isinstance(env, str):
-        with known_id(env):
-            gym.spec(env)
+    spec = spec_of(env) if isinstance(env, str) else None
     made: VecEnv
     if isinstance(env, VecEnv):
         made = env
     elif isinstance(env, VectorEnv):
         made = GymnasiumVecEnv(env)
     elif isinstance(env, gym.Env):
-        made = DummyVecEnv([lambda: env])
-    elif isinstance(env, str) and _has_vector_form(gym.spec(env), options):
+        made = DummyVecEnv([lambda: _of_numbers(env)])
+    elif isinstance(env, str) and spec is not None and _has_vector_form(spec, options):
         mode = {"vectorization_mode": "vector_entry_point", "autoreset_mode": AutoresetMode.SAME_STEP}
         made = GymnasiumVecEnv(gym.make_vec(env, n, **mode, **options))  # type: ignore[arg-type]
     elif isinstance(env, str) or callable(env):
-        made = DummyVecEnv([partial(gym.make, env, **options) if isinstance(env, str) else env] * n)
+        make = partial(gym.make, env, **options) if isinstance(env, str) else env
+        made = DummyVecEnv([lambda: _of_numbers(make())] * n)
     else:
         raise TypeError(f"env must be an id, a function that makes an environment, or environments, got {env!r}")
     if seed is not None:
         made.seed(seed)
         made.action_space.seed(policy_seed(seed))
     return made
+
+
+def _of_numbers(env: Any) -> gym.Env[Any, Any]:
+    """The environment; an error where it observes text, which Stable-Baselines3 cannot store."""
+    check_numbers(env.observation_space)
+    return env  # type: ignore[no-any-return]
 
 
 class GymnasiumVecEnv(VecEnv):
@@ -234,24 +242,14 @@ def is_shaped(envs: VecEnv) -> bool:
     return envs.has_attr("shaping_discount")
 
 
-def check_discount(envs: VecEnv, gamma: float) -> None:
+def check_discount(envs: VecEnv, gamma: float | None) -> None:
     """An error where environments are shaped for another discount; of one step, also for agents that look further."""
     for discount in envs.get_attr("shaping_discount") if is_shaped(envs) else ():
-        if discount not in (gamma, None):
-            differ = f"shaped with discount {discount}, but the agent learns with {gamma}"
-            raise ValueError(f"the environments are {differ}, which changes what is optimal: use the same for both")
+        check_same_discount(discount, gamma)
 
 
 def _is_monitored(envs: VecEnv) -> bool:
     return any(isinstance(layer, VecMonitor) for layer in layers(envs)) or any(envs.env_is_wrapped(Monitor))
-
-
-def layers(envs: VecEnv) -> Iterator[VecEnv]:
-    """A vector environment from the outermost wrapper inwards."""
-    yield envs
-    while isinstance(envs, VecEnvWrapper):
-        envs = envs.venv
-        yield envs
 
 
 def listed_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:

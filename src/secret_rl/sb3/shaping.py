@@ -1,33 +1,80 @@
 """Shaping of Stable-Baselines3's vector environments."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecMonitor, VecNormalize
 
 from secret_rl.shaping.core import BonusOptions, PotentialLike, PotentialShaper, ShapingOptions, last_seen
-from secret_rl.shaping.wrappers import BonusShaper
+from secret_rl.shaping.wrappers import BonusShaper, TrueReturn
 
 
-class ShapedVecEnv(VecEnvWrapper):
-    """Environments whose rewards a ``Shaper`` adds to, with the parts in the infos."""
+def _of_inside(name: str) -> Any:
+    """A method that calls the one of the environments inside."""
+
+    def call(self: "ShapedVecEnv", *args: Any, **options: Any) -> Any:
+        return getattr(self.venv, name)(*args, **options)
+
+    return call
+
+
+class ShapedVecEnv(VecEnv):
+    """Environments whose rewards a ``Shaper`` adds to, with the parts in the infos.
+
+    No ``VecEnvWrapper``: Stable-Baselines3 wants those of the environments to learn and to evaluate in to be the same,
+    and nobody evaluates with shaping.
+    """
 
     def __init__(self, venv: VecEnv, shaper: type[Any], potential: PotentialLike, **options: Any) -> None:
-        super().__init__(venv)
+        if any(isinstance(layer, VecNormalize) for layer in layers(venv)):
+            raise ValueError(
+                "VecNormalize is inside of the shaping and changes what the potential sees: put it outside, "
+                f"VecNormalize({type(self).__name__}(envs, ...))"
+            )
+        self.venv = venv
+        super().__init__(venv.num_envs, venv.observation_space, venv.action_space)
         self._shaper = shaper(potential, venv.num_envs, venv.observation_space, venv.action_space, **options)
         self.shaping_discount: float | None = self._shaper.discount
         """The discount of the agent that the shaping is for; None: for any."""
         self._actions: NDArray[Any] | None = None
         self._none = np.zeros(venv.num_envs, np.bool_)
+        self._returns = np.zeros(venv.num_envs)  # unshaped, of the episodes under way
         source = venv.venv if type(venv) is VecMonitor else venv
         # Of a vector environment: its infos of all environments at once, and listed infos that are made for each step.
         self._vectorised: Any = source if "vector_infos" in vars(source) else None
 
+    seed, set_options, close, render, get_images, set_attr, env_method = (
+        _of_inside(name) for name in ("seed", "set_options", "close", "render", "get_images", "set_attr", "env_method")
+    )
+
+    @property
+    def unwrapped(self) -> VecEnv:
+        """The environments without any wrapper."""
+        return self.venv.unwrapped
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "venv":  # not there yet: a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.venv, name)
+
+    def getattr_recursive(self, name: str) -> Any:
+        """An attribute of this wrapper or of one inside; those outside ask."""
+        return getattr(self, name)
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+        """Whether each environment is in such a wrapper; a ``VecMonitor`` inside counts as a ``Monitor``."""
+        if wrapper_class is Monitor and any(isinstance(layer, VecMonitor) for layer in layers(self.venv)):
+            return [True for _ in self._get_indices(indices)]
+        return self.venv.env_is_wrapped(wrapper_class, indices)
+
     def reset(self) -> Any:
         """Start an episode in every environment."""
         observations = self.venv.reset()
+        self._returns[:] = 0.0
         self.reset_infos = self.venv.unwrapped.reset_infos  # wrappers do not pass these on
         self._shaper.start(~self._none, observations, self.reset_infos)
         return observations
@@ -67,25 +114,41 @@ class ShapedVecEnv(VecEnvWrapper):
         for info, reward, more in zip(infos, env_rewards.tolist(), (inner + shaping).tolist(), strict=True):
             info["env_reward"] = reward
             info["shaping_reward"] = more
+        if self._shaper.discount is None:
+            for info, bonus in zip(infos, shaping.tolist(), strict=True):
+                info["bonus_reward"] = info.get("bonus_reward", 0.0) + bonus
+        self._returns += env_rewards
+        for i in which:
+            infos[i] = TrueReturn(infos[i], self._returns[i])
+        self._returns[which] = 0.0
         return observations, (rewards + shaping).astype(np.float32), ended, infos
 
     def has_attr(self, attr_name: str) -> bool:
         """Whether the environments have an attribute; they have ``shaping_discount``."""
-        return attr_name == "shaping_discount" or super().has_attr(attr_name)
+        return attr_name == "shaping_discount" or self.venv.has_attr(attr_name)
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of each environment; ``shaping_discount`` is that of this wrapper."""
         if attr_name == "shaping_discount":
             return [self.shaping_discount for _ in self._get_indices(indices)]
-        return super().get_attr(attr_name, indices)
+        return self.venv.get_attr(attr_name, indices)
+
+
+def layers(envs: VecEnv) -> Iterator[VecEnv]:
+    """A vector environment from the outermost wrapper inwards."""
+    yield envs
+    while isinstance(envs, VecEnvWrapper | ShapedVecEnv):
+        envs = envs.venv
+        yield envs
 
 
 class PotentialShapingVecEnv(ShapedVecEnv):
     """``PotentialShaping`` for the ``VecEnv`` of Stable-Baselines3: the same rewards, the same arguments.
 
-    ``discount`` must be the algorithm's ``gamma``. Algorithms bootstrap where a time limit cuts an episode short: keep
-    ``truncation="keep"``. Put a ``Monitor`` or ``VecMonitor`` inside, so that the unshaped returns are logged;
-    ``VecNormalize`` goes outside.
+    ``discount`` must be the algorithm's ``gamma``; another one is found when it begins to learn. Algorithms bootstrap
+    where a time limit cuts an episode short: keep ``truncation="keep"``. ``VecNormalize`` goes outside. What a
+    ``Monitor`` or ``VecMonitor`` gives Stable-Baselines3 to log is the unshaped return, wherever it sits; the file that
+    it may write itself holds unshaped returns only if it sits inside.
     """
 
     def __init__(

@@ -17,11 +17,13 @@ from stable_baselines3.common.utils import check_for_correct_spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from secret_rl.checks import check_integer
+from secret_rl.loggers import Logger, check_logger
 from secret_rl.progress import progress_bar
 from secret_rl.sb3.callbacks import OnlineSecretCallback
 from secret_rl.sb3.checkpoint import TrainingFile, end_running_episodes, load_weights, training_file
 from secret_rl.sb3.curves import CurveCallback, DeepCurve, evaluate
 from secret_rl.sb3.envs import EnvLike, Shaping, learning_envs, sb3_envs
+from secret_rl.sb3.logging import LoggerWriter
 
 
 class Trained(NamedTuple):
@@ -49,6 +51,7 @@ def train(
     folder: str | Path | None = None,
     checkpoint_every: int | None = None,
     tensorboard: str | Path | None = None,
+    logger: Logger | None = None,
     callback: Any = None,
     progress: bool | None = None,
     initial: BaseAlgorithm | str | Path | None = None,
@@ -85,6 +88,7 @@ def train(
         folder: Where to keep the agent and its curve.
         checkpoint_every: Steps between checkpoints in ``folder``.
         tensorboard: A folder for logs.
+        logger: Receives what is logged: ``WandbLogger(...)``, or any object with ``log(step, {name: number})``.
         callback: Callbacks of Stable-Baselines3, passed on.
         progress: Show a progress bar; by default if the terminal is interactive.
         initial: A trained model, or a file of ``save_weights``, whose policy this one starts from.
@@ -101,6 +105,7 @@ def train(
         raise ValueError(f"gamma and evaluation_epsilon must be in [0, 1], got {gamma!r} and {evaluation_epsilon!r}")
     if "tensorboard_log" in options:
         raise ValueError(f"give tensorboard instead of tensorboard_log={options['tensorboard_log']!r}")
+    check_logger(logger)
     callbacks = callback if isinstance(callback, list) else [] if callback is None else [callback]
     if checkpoint_every is not None:
         check_integer("checkpoint_every", checkpoint_every, 1)
@@ -131,6 +136,8 @@ def train(
             load_weights(model, initial)
         formats = ["stdout"] * bool(model.verbose) + ["tensorboard"] * (tensorboard is not None)
         model.set_logger(configure(None if tensorboard is None else str(tensorboard), formats or [""]))
+        if logger is not None:
+            model.logger.output_formats.append(LoggerWriter(logger))
         play = None
         if tests is not None:
             play = partial(evaluate, model, tests, evaluation_episodes, discount=gamma, epsilon=evaluation_epsilon)

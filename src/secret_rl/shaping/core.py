@@ -3,6 +3,7 @@
 A potential may remember the whole history: that is a state, so shaping with it changes no optimal policy.
 """
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -10,6 +11,7 @@ from math import isfinite, nextafter
 from numbers import Real
 from os import PathLike
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol, TypedDict
 
 import gymnasium as gym
@@ -274,6 +276,11 @@ class PotentialShaper(Shaper):
         other._begin(n, *spaces)
         return other
 
+    def start(self, starts: Mask, observations: Any, infos: Infos) -> None:
+        """Episodes start in some environments; an error if an agent of another discount begins to learn there."""
+        check_learner(self.discount)
+        super().start(starts, observations, infos)
+
     def rewards(self, phi: Values, next_phi: Values, terminated: Mask, truncated: Mask) -> Values:
         """(n,) discount * Phi' - Phi.
 
@@ -284,6 +291,27 @@ class PotentialShaper(Shaper):
         if np.count_nonzero(ended):
             next_phi = np.where(ended, 0.0, next_phi)
         return self.discount * (self.scale * next_phi) - self.scale * phi
+
+
+def check_learner(discount: float | None) -> None:
+    """An error where an agent of Stable-Baselines3 that begins to learn here discounts by another number.
+
+    Environments are not given to know their agent. But it resets them when it begins to learn, from ``_setup_learn``,
+    so it is found among the callers, unless the environments are in other processes.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_setup_learn":
+            check_same_discount(discount, getattr(frame.f_locals.get("self"), "gamma", None))
+            return
+        frame = frame.f_back
+
+
+def check_same_discount(discount: float | None, gamma: float | None) -> None:
+    """An error where environments are shaped for another discount than the agent's; None is any."""
+    if discount is not None and gamma is not None and discount != gamma:
+        differ = f"shaped with discount {discount}, but the agent learns with gamma {gamma}"
+        raise ValueError(f"the environments are {differ}, which changes what is optimal: use the same for both")
 
 
 def load_potential(potential: PotentialLike) -> Potential:

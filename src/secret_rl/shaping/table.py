@@ -62,23 +62,28 @@ class ObservationKey:
 class GridKey:
     """The cell of a grid that a ``Box`` observation lies in, as a tuple of whole numbers (appendix A).
 
-    The paper lays cells of 50 over positions in DMLab and joins the number of the held key:
+    The paper lays cells with sides of 50 over positions in DMLab and joins the number of the held key:
 
-    >>> GridKey((50, 50, 1), keys=("position", "held"))({"position": np.array([120.0, -3.0]), "held": 2}, {})
+    >>> key = GridKey(cell_size=(50, 50, 1), keys=("position", "held"))
+    >>> key({"position": np.array([120.0, -3.0]), "held": 2}, {})
     (2, -1, 2)
+    >>> key
+    GridKey(cell_size=(50.0, 50.0, 1.0), keys=('position', 'held'))
     """
 
-    size: float | tuple[float, ...]
-    """Side of a cell: one number, or one for each dimension; 1 keeps whole numbers as they are."""
+    cell_size: float | tuple[float, ...]
+    """Side of a cell, in units of the observation, not a number of cells: one number, or one for each dimension. 1
+    keeps whole numbers as they are."""
     keys: tuple[str, ...] = ()
     """Entries of a ``Dict`` observation, joined in this order; (): the observation itself."""
 
     def __post_init__(self) -> None:
-        sizes = tuple(self.size) if isinstance(self.size, Iterable) else (self.size,)
-        numbers = tuple(check_number("a cell size", size, lambda one: one > 0, "a positive number") for size in sizes)
+        sizes = tuple(self.cell_size) if isinstance(self.cell_size, Iterable) else (self.cell_size,)
+        expected = "the side of a cell, a positive number"
+        numbers = tuple(check_number("cell_size", size, lambda one: one > 0, expected) for size in sizes)
         if isinstance(self.keys, str):
             raise TypeError(f"keys must be a tuple of entries of a Dict observation, got {self.keys!r}")
-        object.__setattr__(self, "size", numbers if isinstance(self.size, Iterable) else numbers[0])
+        object.__setattr__(self, "cell_size", numbers if isinstance(self.cell_size, Iterable) else numbers[0])
         object.__setattr__(self, "keys", tuple(self.keys))
 
     def __call__(self, observation: Any, info: Mapping[str, Any]) -> tuple[int, ...]:  # noqa: ARG002
@@ -92,9 +97,11 @@ class GridKey:
             raise TypeError("keys= are the entries to take of a Dict, and of nothing else")
         parts = [np.asarray(observations[key]) for key in self.keys] if self.keys else [np.asarray(observations)]
         numbers = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1).astype(np.float64)
-        if isinstance(self.size, tuple) and len(self.size) != numbers.shape[1]:
-            raise ValueError(f"{len(self.size)} cell sizes for {numbers.shape[1]} numbers: give one for each, or one")
-        cells: NDArray[np.float64] = np.floor(numbers / np.array(self.size))
+        if isinstance(self.cell_size, tuple) and len(self.cell_size) != numbers.shape[1]:
+            raise ValueError(
+                f"{len(self.cell_size)} cell sizes for {numbers.shape[1]} numbers: give one for each, or one"
+            )
+        cells: NDArray[np.float64] = np.floor(numbers / np.array(self.cell_size))
         far = ~(np.abs(cells) < _FARTHEST)  # NaN too
         if far.any():
             place = numbers[far.any(1)][0].tolist()

@@ -19,6 +19,7 @@ from secret_rl.checks import check_integer
 from secret_rl.shaping.core import (
     Batch,
     BonusOptions,
+    Info,
     Infos,
     Mask,
     PotentialLike,
@@ -97,6 +98,26 @@ class BonusShaper(Shaper):
             self._carry.restore(state)
 
 
+class TrueReturn(dict[str, Any]):
+    """The info of the last step of an episode: whoever adds up shaped rewards around a shaping, its return is true.
+
+    Monitors write ``info["episode"]``, which is what agents of Stable-Baselines3 log.
+    """
+
+    def __init__(self, info: Info, value: float) -> None:
+        super().__init__(info)
+        self.true_return = float(value)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name == "episode" and hasattr(self, "true_return"):  # not yet there while it is copied
+            value = {**value, "r": round(self.true_return, 6)}
+        super().__setitem__(name, value)
+
+    def copy(self) -> "TrueReturn":
+        """The same, of the same return."""
+        return TrueReturn(self, self.true_return)
+
+
 class ShapedEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """An environment whose rewards a ``Shaper`` adds to, with the parts in the info. Its spec records the arguments."""
 
@@ -106,12 +127,14 @@ class ShapedEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **arguments)
         gym.Wrapper.__init__(self, env)
         self._spaces, self._shaper = (env.observation_space, env.action_space), shaper
+        self._return = 0.0  # unshaped, of the episode under way
         self.shaping_discount: float | None = shaper.discount
         """The discount of the agent that the shaping is for; None: for any."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
+        self._return = 0.0
         self._shaper.start(_YES, one_row(self._spaces[0], observation), [info])
         return observation, info
 
@@ -125,7 +148,13 @@ class ShapedEnv(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         shaping = float(self._shaper.step(batch, _YES if terminated else _NO, _YES if truncated else _NO)[0])
         # In a copy: environments may keep their info.
         parts = {"env_reward": env_reward, "shaping_reward": shaping if inner is None else inner + shaping}
-        return observation, reward + shaping, terminated, truncated, {**info, **parts}
+        if self._shaper.discount is None:
+            parts["bonus_reward"] = info.get("bonus_reward", 0.0) + shaping
+        info = {**info, **parts}
+        self._return += env_reward
+        if terminated or truncated:
+            info = TrueReturn(info, self._return)
+        return observation, reward + shaping, terminated, truncated, info
 
 
 class PotentialShaping(ShapedEnv):
@@ -141,7 +170,8 @@ class PotentialShaping(ShapedEnv):
     (0.05, 0.0, 0.05)
 
     ``info["env_reward"]`` and ``info["shaping_reward"]`` are the two parts of the reward. Shapings may be stacked:
-    the first stays the environment's, the second is the sum of all. Log returns inside of this wrapper.
+    the first stays the environment's, the second is the sum of all, of which ``info["bonus_reward"]`` are bonuses. The
+    return that a monitor around this wrapper puts into ``info["episode"]`` is the unshaped one.
 
     Args:
         env: The environment.
@@ -280,9 +310,10 @@ class ShapedVectorEnv(VectorWrapper):  # generic since Gymnasium 1.4 only
         stepped = ~started
         batch = self._shaper.batch(started, stepped, observations, actions, env_rewards, infos)
         shaping = self._shaper.step(batch, terminated, truncated, last)
-        infos = _with_parts(infos, stepped, env_rewards, shaping)
+        is_bonus = self._shaper.discount is None
+        infos = _with_parts(infos, stepped, env_rewards, shaping, is_bonus)
         if last is not None:
-            infos["final_info"] = _with_parts(final_infos, ended, env_rewards, shaping)
+            infos["final_info"] = _with_parts(final_infos, ended, env_rewards, shaping, is_bonus)
         return observations, rewards + shaping, terminated, truncated, infos
 
 
@@ -322,14 +353,15 @@ def _env_rewards(rewards: Values, infos: dict[str, Any]) -> Values:
     return np.where(infos["_env_reward"], infos["env_reward"], rewards) if "shaping_reward" in infos else rewards
 
 
-def _with_parts(infos: dict[str, Any], mask: Mask, env_rewards: Values, shaping: Values) -> dict[str, Any]:
-    """Infos with the two parts of the rewards of some environments, laid out as Gymnasium does."""
-    count = np.count_nonzero(mask)
-    if count == 0:
+def _with_parts(
+    infos: dict[str, Any], mask: Mask, env_rewards: Values, shaping: Values, is_bonus: bool
+) -> dict[str, Any]:
+    """Infos with the parts of the rewards of some environments, laid out as Gymnasium does."""
+    if not np.count_nonzero(mask):
         return {**infos}
-    if "shaping_reward" in infos:  # of a shaping that this one is stacked on
-        shaping = infos["shaping_reward"] + shaping
-    if count < len(mask):
-        env_rewards, shaping = np.where(mask, env_rewards, 0.0), np.where(mask, shaping, 0.0)
-    parts = {"env_reward": env_rewards, "_env_reward": mask}
-    return {**infos, **parts, "shaping_reward": shaping, "_shaping_reward": mask}
+    parts = {"env_reward": env_rewards}
+    for name in ("shaping_reward", *(["bonus_reward"] if is_bonus else [])):
+        parts[name] = infos[name] + shaping if name in infos else shaping  # of a shaping that this one is stacked on
+    if not mask.all():
+        parts = {name: np.where(mask, values, 0.0) for name, values in parts.items()}
+    return {**infos, **parts, **{f"_{name}": mask for name in parts}}

@@ -38,14 +38,14 @@ def to_json(space: gym.Space[Any]) -> dict[str, Any]:
 def check_numbers(observations: gym.Space[Any]) -> None:
     """Raise TypeError if a part of an observation is no array of numbers, as the mission of MiniGrid is."""
     for path, leaf in named_arrays("", leaf_spaces(observations)):
-        if isinstance(leaf, spaces.Text):
+        if isinstance(leaf, spaces.Text) or (leaf.dtype is not None and leaf.dtype.kind == "U"):
             name, remedy = (
                 path.removeprefix("/") or "the observation",
                 "wrap the environment so that it observes arrays",
             )
             if isinstance(observations, spaces.Dict) and name in observations.spaces:
                 remedy = f"leave it out, views.ViewObservation(env, views.DropView(({name!r},)))"
-            raise TypeError(f"{name!r} is text, {leaf}, expected numbers: {remedy}")
+            raise TypeError(f"{name!r} is text, of {type(leaf).__name__}, expected numbers: {remedy}")
 
 
 def from_json(data: Mapping[str, Any], budget: int = BUDGET) -> gym.Space[Any]:

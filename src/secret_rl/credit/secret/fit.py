@@ -26,6 +26,7 @@ from secret_rl.credit.secret.tokens import Tokens, example_rows, steps_rarely_re
 from secret_rl.credit.secret.training import Trainer, evaluate, on_cpu, teach_encoder
 from secret_rl.encoders import as_tensor, standardise
 from secret_rl.files import plain
+from secret_rl.loggers import Logger
 from secret_rl.progress import Tick
 from secret_rl.trajectories.nested import map_arrays
 
@@ -88,6 +89,7 @@ class Fitting:
     device: torch.device
     checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint(None, {}))
     tick: Tick = lambda *_: None
+    logger: Logger | None = None
     weights: NDArray[Any] | None = None
     """(steps,) of the user's own."""
     initial: Weights | None = None
@@ -97,6 +99,8 @@ class Fitting:
     curve: list[dict[str, Any]] = field(default_factory=list)
     first: dict[str, Any] | None = None
     """Update and curve of the weights that were kept before training started again from others."""
+
+    _by_name = False
 
     def __post_init__(self) -> None:
         check_rewards(self.data)
@@ -124,6 +128,7 @@ class Fitting:
                 model.load_state_dict(weights)
             report = self._judged(model.to(self.device), step, open_, started)
             self.checkpoint.save({"report": report.to_json()}, best=on_cpu(model.state_dict()))
+        self._log_report(report)
         warn_of(report, len(self.data))
         return model, self.memoryless, report
 
@@ -206,7 +211,7 @@ class Fitting:
                 return first, step
             self.curve = []
         if start:
-            self.initial = start
+            self.initial, self._by_name = start, True
             return self._train()
         assert self.first is not None
         again, step = self._train()
@@ -282,6 +287,7 @@ class Fitting:
             allowed = trainer.planned_steps if 1 - best / self._guess_loss >= _LEARNED else self.planned
             if trainer.cooling_from is None and (at_rest or trainer.step >= _COOL_AT * allowed):
                 trainer.cool_down()
+            self._log(trainer.step, {"train_loss": train_loss, "validation_loss": loss, "gain": gain})
             self.curve.append(plain({"step": trainer.step, "loss": train_loss, "validation_loss": loss, "gain": gain}))
             goes_on = trainer.cooling_from is not None or trainer.step >= self.planned
             total = trainer.last_step if goes_on else self.planned
@@ -290,6 +296,20 @@ class Fitting:
             state = {"trainer": trainer.counters(), "first": self.first, **done}
             self.checkpoint.save(state, current=trainer.state(), kept=kept)
         return kept, kept_step
+
+    def _log(self, step: int, values: dict[str, float]) -> None:
+        """Numbers of the training; one that started again has names of its own, since its steps begin anew."""
+        if self.logger is not None:
+            name = "fit" if self.first is None and not self._by_name else "fit_again"
+            self.logger.log(step, {f"{name}/{key}": value for key, value in values.items()})
+
+    def _log_report(self, report: FitReport) -> None:
+        """What came of it."""
+        if self.logger is not None:
+            found = {"history_gain": report.history_gain, "is_credit": float(report.verdict == "credit")}
+            if report.validation is not None:
+                found["balanced_accuracy"] = report.validation.balanced_accuracy
+            self.logger.log(report.steps, {f"report/{name}": value for name, value in found.items()})
 
     def _validate(self, trainer: Trainer) -> tuple[float, float]:
         """The weighted loss on held-out data, and the gain."""

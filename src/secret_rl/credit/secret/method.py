@@ -21,6 +21,7 @@ from secret_rl.credit.base import (
     specs_of,
     write_model,
 )
+from secret_rl.credit.hub import Shareable
 from secret_rl.credit.report import Confusion, FitReport
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.checkpoint import Checkpoint
@@ -33,6 +34,7 @@ from secret_rl.credit.secret.tokens import Tokens, example_rows
 from secret_rl.credit.secret.training import evaluate
 from secret_rl.encoders import choose_device, with_levels
 from secret_rl.files import crc32_of
+from secret_rl.loggers import Logger, check_logger
 from secret_rl.progress import Tick, progress_bar
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ _ADAPT_VALIDATIONS = 6
 
 
 @register_method("secret")
-class Secret:
+class Secret(Shareable):
     """Learns which past steps earn rewards, and says so of other trajectories.
 
     >>> import secret_rl as srl
@@ -121,6 +123,7 @@ class Secret:
         *,
         weights: NDArray[Any] | None = None,
         checkpoint: str | Path | None = None,
+        logger: Logger | None = None,
         progress: bool | None = None,
     ) -> Self:
         """Learn from trajectories; ``report`` says how that went, in short with ``report.verdict``.
@@ -134,8 +137,11 @@ class Secret:
             weights: (steps,) of the steps in the loss, instead of what the option ``weights`` says.
             checkpoint: A folder: an interrupted fit resumes from it when called again. It is kept until ``save`` has
                 written the result.
+            logger: Receives losses, the gain and the report: ``loggers.TensorBoardLogger(folder)``, ``WandbLogger()``,
+                or any object with ``log(step, {name: number})``.
             progress: Show a progress bar; by default if the terminal is interactive.
         """
+        check_logger(logger)
         if weights is not None:
             weights = _checked_weights(weights, data.steps)
         kept = Checkpoint(None, {})
@@ -144,7 +150,7 @@ class Secret:
             own = None if weights is None else crc32_of(weights)
             kept = Checkpoint(Path(checkpoint), {**about_data, **self._about(), "weights": own})
         with closing(kept), progress_bar(progress, "updates") as tick:
-            return self._fit(data, _encoded_specs(data), kept, tick, weights=weights)
+            return self._fit(data, _encoded_specs(data), kept, tick, weights=weights, logger=logger)
 
     def estimate(self, data: "Trajectories") -> Estimate:
         """What ``fit`` will take, from a few updates."""
@@ -261,6 +267,12 @@ class Secret:
 
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file: weights, and everything else as JSON in its header."""
+        self._write(Path(path))
+        if self._checkpoint is not None:  # now that the result is safe
+            self._checkpoint.discard()
+        return Path(path)
+
+    def _write(self, path: Path) -> None:
         spaces = dict(zip(("observation_space", "action_space"), _fitted(self.specs), strict=True))
         about = {**spaces, "report": _fitted(self.report).to_json(), **self._about()}
         parts = {
@@ -270,9 +282,6 @@ class Secret:
         }
         arrays = {f"{prefix}{n}": v.detach().cpu().numpy() for prefix, part in parts.items() for n, v in part.items()}
         write_model(path, self.name, about, arrays)
-        if self._checkpoint is not None:  # now that the result is safe
-            self._checkpoint.discard()
-        return Path(path)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> Self:
