@@ -69,9 +69,8 @@ class Demo(Command):
             self.note(secret.report)
             held_out = self._collect(max(10, self.trajectories // _JUDGED), _HELD_OUT + self.seed)
             quality = secret_rl.credit_quality(secret.attribute(held_out, rewards="positive"), held_out)
-            page = explore(
-                secret, held_out, self.out / "explorer.html", trajectories=20, report=self.out / "report.html"
-            ).path
+            page = self.out / "explorer.html"
+            explore(secret, held_out, page, trajectories=20, report=self.out / "report.html")
             self.note(f"held-out mazes: {quality}\nwhich steps earned their rewards: {page.resolve().as_uri()}")
 
             self.note(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents of each kind ...")
