@@ -19,6 +19,7 @@ import secret_rl as srl
 from secret_rl.agents import q_learning
 from secret_rl.cli import main
 from secret_rl.cli.command import commands
+from secret_rl.cli.demo import by_value
 from secret_rl.cli.learning import verdict
 from secret_rl.credit import ModelOptions, TrainingOptions
 from secret_rl.credit.base import method_class
@@ -238,6 +239,14 @@ def test_learn_keeps_the_agents_that_were_done_when_it_was_interrupted(here, cap
     assert one.names == other.names
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_value_of_a_maze_in_which_no_trajectory_succeeds_shapes_nothing():
+    maze = {"size": 3, "triggers": 1, "layout_seed": 1_000_000}
+    env, target = gym.make("secret_rl/Triggers-v0", **maze), srl.collect("secret_rl/Triggers-v0", 200, env_options=maze)
+    assert target.successful.any() and not target.successful.all()
+    assert by_value(env, target[~target.successful]) is env
+    assert isinstance(by_value(env, target), srl.PotentialShaping)
 
 
 @pytest.mark.slow
