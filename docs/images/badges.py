@@ -19,7 +19,7 @@ def facts() -> dict[str, tuple[str, str]]:
     return {
         "python": ("python", " | ".join(pythons)),
         "licence": ("licence", project["project"]["license"]),
-        "ci": ("CI", ", ".join(jobs)),
+        "ci": ("CI", "GitHub Actions"),
         "types": ("types", "mypy, strict" if project["tool"]["mypy"]["strict"] else "mypy"),
     }
 
@@ -30,10 +30,10 @@ def badge(label: str, value: str) -> str:
     >>> "<title>types: strict</title>" in badge("types", "strict")
     True
     """
-    left, right = (round(6.3 * len(words)) + 12 for words in (label, value))
+    left, right = (round(6.6 * len(words)) + 14 for words in (label, value))
     texts = "".join(
-        f'<text x="{x:g}" y="14" textLength="{width - 12}" text-anchor="middle">{words}</text>'
-        for x, width, words in ((left / 2, left, label), (left + right / 2, right, value))
+        f'<text x="{x:g}" y="14" text-anchor="middle">{words}</text>'
+        for x, words in ((left / 2, label), (left + right / 2, value))
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img">'
