@@ -16,8 +16,8 @@ _WIDTH, _HEIGHT, _LEFT, _POINTS = 420, 150, 44, 100
 def facts_html(text: str, caption: str = "") -> str:
     """Lines of a name and what is said of it, two spaces or more between them, as a table.
 
-    >>> facts_html("steps    8,268", "20 episodes")
-    '<table><caption>20 episodes</caption><tbody><tr><th>steps</th><td>8,268</td></tr></tbody></table>'
+    >>> facts_html("steps    8,268")
+    '<table><tbody><tr><th>steps</th><td>8,268</td></tr></tbody></table>'
     """
     return table_html((), [re.split(r"\s{2,}", line, maxsplit=1) for line in text.splitlines()], caption=caption)
 
@@ -26,7 +26,7 @@ def table_html(
     header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = (), caption: str = ""
 ) -> str:
     """A table whose first column names the rows, with notes below."""
-    parts = [f"<caption>{escape(caption)}</caption>"] * bool(caption)
+    parts = [f'<caption style="white-space: nowrap">{escape(caption)}</caption>'] * bool(caption)
     if header:
         parts.append(f"<thead>{_row(header, 'th')}</thead>")
     parts.append(f"<tbody>{''.join(_row(row, 'td') for row in rows)}</tbody>")
