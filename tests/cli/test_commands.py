@@ -266,6 +266,7 @@ def test_a_demo_that_was_interrupted_repeats_nothing_and_leaves_everything(here,
     record = json.loads(shown.out)
     report, deep = shown.err.splitlines()[-2:]
     assert report == f"report      {Path(record['report']).resolve().as_uri()}" and "examples/sb3_dqn.py" in deep
+    assert f"explorer    {Path('demo/explorer.html').resolve().as_uri()}" in shown.err.splitlines()
     assert "3. Q-learning in 2 held-out mazes" in shown.err
     assert record["verdict"].startswith("OnlineCredit: reached 90% of optimal in ")
     assert record["verdict"] in Path("demo/report.html").read_text()
