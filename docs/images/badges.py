@@ -25,11 +25,7 @@ def facts() -> dict[str, tuple[str, str]]:
 
 
 def badge(label: str, value: str) -> str:
-    """A picture of two words.
-
-    >>> "<title>types: strict</title>" in badge("types", "strict")
-    True
-    """
+    """A picture of what is said of something."""
     left, right = (round(6.6 * len(words)) + 14 for words in (label, value))
     texts = "".join(
         f'<text x="{x:g}" y="14" text-anchor="middle">{words}</text>'
