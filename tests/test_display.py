@@ -1,7 +1,9 @@
 """What objects show of themselves in a notebook and at a prompt: short, true to their numbers, and never markup."""
 
+import re
 from html.parser import HTMLParser
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from tests.report.conftest import episodes, numbers
@@ -9,9 +11,11 @@ from tests.report.conftest import episodes, numbers
 import secret_rl as srl
 from secret_rl.credit.base import method_class
 from secret_rl.credit.references import oracle_attributions
-from secret_rl.display import facts_html, table_html
+from secret_rl.credit.report import Confusion
+from secret_rl.display import curves_html, facts_html, table_html
 from secret_rl.report import explore
 from secret_rl.report.explorer.build import unpack
+from secret_rl.sb3.curves import DeepCurve
 
 
 class Cells(HTMLParser):
@@ -39,10 +43,21 @@ def shown():
     truth = np.asarray(data.annotations["trigger_activated"], np.bool_)
     credit = oracle_attributions(data, truth)
     method = method_class("uniform")().fit(data)
-    curves = srl.LearningCurves({"none": np.zeros((2, 3, 10)), "credit": np.ones((2, 3, 10))})
+    curves = srl.LearningCurves({"none": np.zeros((2, 3, 300)), "credit": np.ones((2, 3, 300))})
+    comparison = srl.compare(curves)
+    maze = gym.make("secret_rl/Triggers-v0", size=4, triggers=1, layout_seed=7)
+    agent = srl.QLearning(seed=0).learn(maze, episodes=300)
+    counts = srl.shaping.VisitCounts()
+    deep = DeepCurve(np.arange(9), *[np.zeros((9, 10))] * 3, *[np.zeros(50)] * 4, seed=0, discount=0.9)
     return {
-        "data": data, "episode": data[0], "credit": credit, "method": method, "report": method.report,
-        "quality": srl.credit_quality(credit, data), "comparison": srl.compare(curves),
+        "data": data, "summary": data.summary(), "episode": data[0], "credit": credit, "method": method,
+        "report": method.report, "quality": srl.credit_quality(credit, data), "curves": curves,
+        "comparison": comparison, "condition": comparison["credit"], "interval": comparison["credit"].area,
+        "agent": agent, "curve": agent.curve, "deep curve": deep, "trained": srl.sb3.training.Trained(agent, deep),
+        "arrays": maze.unwrapped.tabular(), "table": srl.estimate_potential(data, kind="value"),
+        "counts": counts, "shaped": srl.CreditBonus(maze, counts),
+        "page": srl.explore(method, data, trajectories=60, replay=False, progress=False),
+        "confusion": Confusion(np.ones((5, 5), np.int64)),
     }  # fmt: skip
 
 
@@ -53,6 +68,7 @@ def test_at_a_prompt_everything_is_a_line(shown):
     rows = len(shown["credit"])
     assert repr(shown["credit"]) == f"Attributions({rows} of {rows} rewards, of 60 episodes)"
     assert repr(shown["episode"]).startswith(f"Episode({len(shown['episode'])} steps, return ")
+    assert repr(shown["agent"]).startswith("TabularAgent(") and "300 episodes, mean return 0." in repr(shown["curve"])
     assert "not learned" in repr(shown["method"]) and "not fitted" in repr(srl.Secret())
 
 
@@ -71,6 +87,18 @@ def test_notebooks_show_the_numbers_of_the_text(shown):
     assert "credit" in Cells(shown["comparison"]._repr_html_()).cells
 
 
+def test_learning_curves_are_drawn_with_a_bounded_number_of_points(shown):
+    for name, lines in (("curves", 2), ("curve", 1), ("deep curve", 1)):
+        page = shown[name]._repr_html_()
+        drawn = [points.split() for points in re.findall(r'points="([^"]*)"', page)]
+        assert len(drawn) == lines and all(2 <= len(points) <= 100 for points in drawn)
+        assert "mean return" in Cells(page).cells and "<script" not in page
+    cells = Cells(shown["curves"]._repr_html_()).cells
+    assert cells[cells.index("credit", cells.index("mean return")) + 1] == "1.000"
+    nothing = curves_html({"<none>": ([], []), "one": ([5], [0.5])}, "steps", "<of one point>")
+    assert "<none>" not in nothing and "no point" in Cells(nothing).cells and "nan" not in nothing
+
+
 def test_a_page_is_shown_in_place(tmp_path):
     data = episodes(8, numbers)
     made = explore(method_class("uniform")().fit(data), data, tmp_path / "page.html", replay=False, progress=False)
@@ -84,6 +112,8 @@ def test_a_page_is_shown_in_place(tmp_path):
     parser = Frame()
     parser.feed(frame)
     assert parser.page == made.path.read_text(encoding="utf-8") and unpack(parser.page)["trajectories"]
+    held = explore(method_class("uniform")().fit(data), data, replay=False, progress=False)
+    assert held.path is None and unpack(held.page)["trajectories"] == unpack(parser.page)["trajectories"]
 
 
 def test_words_of_the_data_are_no_markup():

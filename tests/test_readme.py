@@ -3,21 +3,25 @@
 import json
 import re
 from collections import Counter
+from xml.etree.ElementTree import fromstring
 
 import numpy as np
+import pytest
+from docs.images import badges
 
-from documents import ROOT, blocks, commands, run_commands, run_python
+from documents import ROOT, blocks, commands, run_commands, run_python, unlike_printed
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "docs/results/index.md").read_text(encoding="utf-8")
 
 
 def result(name):
     return json.loads((ROOT / f"paper/results/{name}.json").read_text())
 
 
-def cells_of(words):
-    """The cells of the README's table row that begins with some words, without them."""
-    line = next(line for line in README.splitlines() if line.startswith(f"| {words}"))
+def cells_of(words, text=README):
+    """The cells of a text's table row that begins with some words, without them."""
+    line = next(line for line in text.splitlines() if line.startswith(f"| {words}"))
     return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
@@ -29,7 +33,13 @@ def test_python_blocks_run_in_order(tmp_path):
     for stated, measured in zip(claimed.groups(), found.groups(), strict=True):
         assert float(measured) > float(stated) - 0.02, "the README promises more than it gives"
     lines = [line for line in blocks(README, "python")[0].splitlines() if line.strip()]
-    assert len(lines) <= 15, "the quickstart is short"
+    assert len(lines) <= 12, "the quickstart is short"
+    assert unlike_printed(README, printed) == []
+    promised, shown = (
+        [float(re.search(rf"^{name} +(-?[\d.]+) \[", text, re.MULTILINE)[1]) for name in ("none", "credit")]
+        for text in (README, printed)
+    )
+    assert promised == pytest.approx(shown, abs=0.05) and shown[1] > shown[0] + 0.5
 
 
 def test_commands_run(tmp_path):
@@ -43,7 +53,25 @@ def test_links_and_make_targets_exist():
     targets, links = re.findall(r"^make ([a-z-]+)", README, re.MULTILINE), re.findall(r"\]\((?!http)([^)]+)\)", README)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
-    assert links and [link for link in links if not (ROOT / link).exists()] == []
+    for path, _, anchor in (link.partition("#") for link in links):
+        assert (ROOT / path).exists(), path
+        headings = re.findall(r"^#+ (.*)", (ROOT / path).read_text("utf-8"), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
+
+
+def test_pictures_are_small_and_badges_say_what_is_so():
+    animation = (ROOT / "docs/images/animation.svg").read_text(encoding="utf-8")
+    assert len(animation) < 400_000 and fromstring(animation).tag.endswith("svg")
+    assert "<script" not in animation and set(re.findall(r"https?://[^\"]+", animation)) == {
+        "http://www.w3.org/2000/svg"
+    }
+    assert "prefers-reduced-motion" in animation and "prefers-color-scheme" in animation
+    for name, halves in badges.facts().items():
+        assert (ROOT / f"docs/images/badge-{name}.svg").read_text(encoding="utf-8") == badges.badge(*halves)
+        assert f"docs/images/badge-{name}.svg" in README
+    citation = " ".join((ROOT / "CITATION.cff").read_text(encoding="utf-8").split())
+    for value in re.findall(r"= \{(.*)\}", blocks(README, "bibtex")[0]):
+        assert all(part in citation for part in re.split(r" and |, |--", value)), value
 
 
 def test_results_are_those_of_the_runs():
@@ -72,13 +100,23 @@ def test_results_in_tasks_of_others_are_those_of_the_runs():
     }
     assert sum(map(len, rows.values())) == len({panel["settings"]["task"] for panel in panels})
     for words, tasks in rows.items():
-        attention, verdicts, *_ = cells_of(words)
+        attention, verdicts, *_ = cells_of(words, RESULTS)
         runs = [[panel for panel in panels if panel["settings"]["task"] == task] for task in tasks]
         counts = Counter(run["fit"]["verdict"] for group in runs for run in group)
         assert {verdict: int(n) for n, verdict in re.findall(r"(\d+) ([a-z ]+[a-z])", verdicts)} == counts
         if "quality" in runs[0][0]:
             means = [f"{sum(run['quality']['attention'] for run in g) / len(g):.3f}" for g in runs]
             assert attention.split("; ") == means
+    decided = [panel for panel in panels if "quality" in panel]  # by the past
+    past, none = (
+        Counter(panel["fit"]["verdict"] for panel in panels if (panel in decided) is wanted) for wanted in (True, False)
+    )
+    readme, tasks = " ".join(README.split()), {panel["settings"]["task"] for panel in decided}
+    assert f"[{len(tasks)} tasks of others]" in readme
+    assert f"{past['credit']} of {past.total()} fits are called credit" in readme
+    assert f'{none["past not needed"]} of {none.total()} say "past not needed"' in readme
+    low = sum(panel["fit"]["verdict"] == "credit" and panel["quality"]["attention"] < 0.9 for panel in decided)
+    assert f"In {low} of the {past['credit']} fits called credit" in RESULTS
 
 
 def test_transfer_results_are_those_of_the_runs():
@@ -116,14 +154,14 @@ def test_results_of_deep_agents_are_those_of_the_runs():
         ]
         best = max(columns, key=lambda column, row=row: found[f"{row}, {column}"][0])
         assert [column for column, cell in zip(columns, cells, strict=True) if "**" in cell] == [best]
-    inverted = "DQN, 8x8 1T1P, inverted controls"
-    for stated, name in (
-        ("0.73 and 100 %", "credit bonus, adapted"),
-        ("0.79 and 100 %", "credit bonus, adapted, credited replay"),
-        ("0.64 and 84 %", "weight transfer"),
-    ):
-        area, solved = found[f"{inverted}, {name}"]
-        assert f"{area:.2f} and {solved:.0%}".replace("%", " %") == stated and stated in README
+
+
+def test_results_in_3d_are_those_of_the_runs():
+    text = (ROOT / "paper/results/keys_doors_transfer.md").read_text(encoding="utf-8")
+    sections = [text.split(f"\n## {name}\n")[1] for name in ("The goal alone pays", "Doors and the goal pay")]
+    rows = {"value of 1,000": "value", "`OnlineCredit`, no": "OnlineCredit", "the true way": "known way"}
+    for words, condition in rows.items():
+        assert cells_of(words) == [cells_of(f"{condition} ", section)[3] for section in sections]
 
 
 def test_standings_are_those_of_the_leaderboard():

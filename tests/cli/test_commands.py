@@ -19,6 +19,7 @@ import secret_rl as srl
 from secret_rl.agents import q_learning
 from secret_rl.cli import main
 from secret_rl.cli.command import commands
+from secret_rl.cli.demo import by_value
 from secret_rl.cli.learning import verdict
 from secret_rl.credit import ModelOptions, TrainingOptions
 from secret_rl.credit.base import method_class
@@ -240,6 +241,14 @@ def test_learn_keeps_the_agents_that_were_done_when_it_was_interrupted(here, cap
         np.testing.assert_array_equal(one[name], other[name])
 
 
+def test_value_of_a_maze_in_which_no_trajectory_succeeds_shapes_nothing():
+    maze = {"size": 3, "triggers": 1, "layout_seed": 1_000_000}
+    env, target = gym.make("secret_rl/Triggers-v0", **maze), srl.collect("secret_rl/Triggers-v0", 200, env_options=maze)
+    assert target.successful.any() and not target.successful.all()
+    assert by_value(env, target[~target.successful]) is env
+    assert isinstance(by_value(env, target), srl.PotentialShaping)
+
+
 @pytest.mark.slow
 def test_a_demo_that_was_interrupted_repeats_nothing_and_leaves_everything(here, capsys):
     small = ["--trajectories", "300", "--updates", "200", "--mazes", "2", "--seeds", "2", "--episodes", "30"]
@@ -257,6 +266,7 @@ def test_a_demo_that_was_interrupted_repeats_nothing_and_leaves_everything(here,
     record = json.loads(shown.out)
     report, deep = shown.err.splitlines()[-2:]
     assert report == f"report      {Path(record['report']).resolve().as_uri()}" and "examples/sb3_dqn.py" in deep
+    assert f"explorer    {Path('demo/explorer.html').resolve().as_uri()}" in shown.err.splitlines()
     assert "3. Q-learning in 2 held-out mazes" in shown.err
     assert record["verdict"].startswith("OnlineCredit: reached 90% of optimal in ")
     assert record["verdict"] in Path("demo/report.html").read_text()

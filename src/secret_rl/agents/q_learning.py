@@ -15,6 +15,7 @@ from numba import int64, njit, uint32, uint64
 from numpy.typing import NDArray
 
 from secret_rl.checks import check_integer
+from secret_rl.display import curves_html
 from secret_rl.envs.tabular import TabularModel, TabularShaping, check_task, tabular_of
 from secret_rl.envs.triggers.rules import WEYL, mix
 from secret_rl.progress import Show, progress_bar
@@ -41,6 +42,12 @@ class LearningCurve:
 
     def __len__(self) -> int:
         return len(self.returns)
+
+    def __repr__(self) -> str:
+        return f"LearningCurve({len(self):,} episodes, mean return {self.returns.mean():.3f}, seed {self.seed})"
+
+    def _repr_html_(self) -> str:
+        return curves_html({"return": (np.arange(1, len(self) + 1), self.returns)}, "episodes", repr(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +125,9 @@ class TabularAgent:
     """Gives the state of (observation, info)."""
     first_action: int = 0
     _rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0), repr=False)
+
+    def __repr__(self) -> str:
+        return f"TabularAgent({len(self.q):,} states, {self.curve!r})"
 
     def act(self, observation: Any, info: Mapping[str, Any] | None = None) -> int:
         """An action of the highest value, drawn where several have it; in a state never met, any action.

@@ -69,9 +69,8 @@ class Demo(Command):
             self.note(secret.report)
             held_out = self._collect(max(10, self.trajectories // _JUDGED), _HELD_OUT + self.seed)
             quality = secret_rl.credit_quality(secret.attribute(held_out, rewards="positive"), held_out)
-            page = explore(
-                secret, held_out, self.out / "explorer.html", trajectories=20, report=self.out / "report.html"
-            ).path
+            page = self.out / "explorer.html"
+            explore(secret, held_out, page, trajectories=20, report=self.out / "report.html")
             self.note(f"held-out mazes: {quality}\nwhich steps earned their rewards: {page.resolve().as_uri()}")
 
             self.note(f"\n3. Q-learning in {self.mazes} held-out mazes, {self.seeds} agents of each kind ...")
@@ -123,11 +122,8 @@ class Demo(Command):
                 options = {**self._mazes, "layout_seed": _HELD_OUT + self.seed * self.mazes + maze}
                 env = gym.make(TRIGGERS_ID, **options)
                 target = secret_rl.collect(TRIGGERS_ID, self.target_trajectories, seed=self.seed, env_options=options)
-                value = secret_rl.estimate_potential(target, kind="value")  # without credit: the baseline to beat
-                tasks = {"none": env} | {
-                    name: secret_rl.PotentialShaping(env, phi, discount=0.99)
-                    for name, phi in (("value", value), ("OnlineCredit", potential))
-                }
+                shaped = secret_rl.PotentialShaping(env, potential, discount=0.99)
+                tasks = {"none": env, "value": by_value(env, target), "OnlineCredit": shaped}
                 optimal.append(best_return(env.unwrapped.tabular(), 0.99))  # type: ignore[attr-defined]
                 for name, task in tasks.items():
                     returns[name].append(record.array(f"maze{maze}-{name}", partial(self._agents, task)))
@@ -138,3 +134,10 @@ class Demo(Command):
         """(seeds, episodes) unshaped returns in one maze."""
         agents = [secret_rl.QLearning(seed=seed) for seed in range(self.seeds)]
         return np.stack([returns_of(agent, task, self.episodes) for agent in agents])
+
+
+def by_value(env: "gym.Env[Any, Any]", target: "secret_rl.Trajectories") -> "gym.Env[Any, Any]":
+    """Shaped by the value of trajectories of the same maze, the baseline to beat; as it is where none succeeds."""
+    if not target.successful.any():
+        return env
+    return secret_rl.PotentialShaping(env, secret_rl.estimate_potential(target, kind="value"), discount=0.99)

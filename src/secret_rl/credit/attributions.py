@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 REWARD_KINDS = {"positive": (1,), "negative": (-1,), "all": (-1, 0, 1)}
 """Which signs of reward a kind stands for."""
 _SHOWN, _EARNERS = 10, 4  # rows that a notebook shows, and steps of each
+_LEAST = 0.005  # smaller shares are 0 %
 _FORMAT = FileFormat("secret-rl attributions", remedy="restore it or attribute again")
 
 
@@ -82,7 +83,8 @@ class Attributions:
     def _in_words(self, r: int) -> list[str]:
         """A row: the episode, the reward, its step, and the steps with most credit; steps are numbered from 0."""
         weights = self.row(r)
-        best = [step for step in np.argsort(-weights, kind="stable")[:_EARNERS].tolist() if weights[step] > 0]
+        first, *others = np.argsort(-weights, kind="stable")[:_EARNERS].tolist()
+        best = [first, *(step for step in others if weights[step] >= _LEAST)] if weights[first] > 0 else []
         earned = ", ".join(f"step {step} ({weights[step]:.0%})" for step in best)
         return [f"{self.episode[r]:,}", f"{self.reward[r]:g}", f"{self.step[r]:,}", earned]
 

@@ -34,11 +34,14 @@ _MOST_MISSED = 0.25  # gain that must be out of the question before the past is 
 MIN_EPISODES = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Confusion:
     """``counts[i, j]``: steps of class i predicted as class j."""
 
     counts: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"Confusion({self.counts.tolist()})"
 
     @property
     def present(self) -> NDArray[np.bool_]:

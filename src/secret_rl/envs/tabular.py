@@ -21,6 +21,10 @@ class TabularModel(NamedTuple):
     states: Any  # (states,) info["state"] of each state
     observations: Any  # (states, ...) what is observed in each state
 
+    def __repr__(self) -> str:
+        states, actions = self.next_states.shape
+        return f"TabularModel({states:,} states, {actions} actions, {self.max_steps:,} steps at most)"
+
     @classmethod
     def of(
         cls,

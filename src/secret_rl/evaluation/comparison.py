@@ -79,6 +79,10 @@ class ComparedCondition:
     total_episodes: float | None = None
     """The same plus the target trajectories collected beforehand."""
 
+    def __repr__(self) -> str:
+        ratio = "" if self.ratio is None else f", ratio {self.ratio:.2f}"
+        return f"ComparedCondition({self.name!r}, mean return {self.area:.3f}{ratio})"
+
 
 @dataclass(frozen=True)
 class Comparison:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from secret_rl.display import curves_html
 from secret_rl.files import FileFormat, write_csv
 
 _FORMAT = FileFormat("secret-rl learning curves", remedy="restore it or learn again")
@@ -97,6 +98,11 @@ class LearningCurves:
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self.names))
         return f"LearningCurves of {names}: {self.mazes:,} mazes x {self.seeds:,} seeds x {self.episodes:,} episodes"
+
+    def _repr_html_(self) -> str:
+        played = np.arange(1, self.episodes + 1)
+        means = {name: (played, self[name].mean((0, 1), dtype=np.float64)) for name in self}
+        return curves_html(means, "episodes", repr(self))
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one safetensors file, whole or not at all; ``to_csv`` writes a table."""

@@ -63,6 +63,10 @@ class Leaderboard:
     rows: Mapping[tuple[str, str], Row]
     standings: tuple[Standing, ...]
 
+    def __repr__(self) -> str:
+        best = f", best: {self.standings[0].method}" if self.standings else ""
+        return f"Leaderboard({len(self.methods)} methods, {len(self.tasks)} tasks{best})"
+
     def score(self, method: str, task: str) -> float:
         """The average precision of a method on a task; NaN where there is none."""
         row = self.rows.get((method, task))

@@ -222,6 +222,9 @@ class OnlineLearning(NamedTuple):
     values: dict[Hashable, NDArray[np.float64]]
     """State -> (actions,) what the agent expects, less the potential of the state."""
 
+    def __repr__(self) -> str:
+        return f"OnlineLearning({self.curve!r}, {len(self.history)} fits of credit, {self.potential!r})"
+
 
 def learn_online(
     env: gym.Env[Any, Any],

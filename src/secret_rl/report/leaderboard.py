@@ -94,11 +94,12 @@ def write_explorers(folder: Path, out: Path, cells: Sequence[Cell]) -> list[Path
             continue
         data = data_of(folder, shown, HELD_OUT)
         marked = replace(data.trajectories, annotations={"true event": data.causes()}, trusted=True)
-        page = explore(
-            fitted_method(folder, shown), marked, out / _explorer(task), trajectories=_EPISODES, beside=beside,
+        path = out / _explorer(task)
+        explore(
+            fitted_method(folder, shown), marked, path, trajectories=_EPISODES, beside=beside,
             title=f"Credit methods on {task}", progress=False,
         )  # fmt: skip
-        written.append(page.path)
+        written.append(path)
     return written
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+from secret_rl.display import curves_html
 from secret_rl.progress import Tick
 from secret_rl.sb3.logging import ShapingCallback
 
@@ -45,6 +46,13 @@ class DeepCurve:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def __repr__(self) -> str:
+        area = f", mean return {self.area():.3f}" if len(self) else ""
+        return f"DeepCurve({len(self)} evaluations, {len(self.training_returns):,} training episodes{area})"
+
+    def _repr_html_(self) -> str:
+        return curves_html({"return": (self.steps, self.returns.mean(-1))}, "steps", repr(self))
 
     def area(self, values: str = "returns") -> float:
         """Mean of ``returns`` or ``discounted`` over all of training: the area under the curve by its length."""

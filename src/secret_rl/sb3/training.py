@@ -32,6 +32,9 @@ class Trained(NamedTuple):
     model: BaseAlgorithm
     curve: DeepCurve
 
+    def __repr__(self) -> str:
+        return f"Trained({type(self.model).__name__}, {self.curve!r})"
+
 
 def train(
     algorithm: type[BaseAlgorithm],

@@ -406,7 +406,7 @@ def _offsets_of(lengths: Any) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary:
     """Numbers that show whether data can teach credit: how long, how rewarded, how often successful."""
 
@@ -442,6 +442,10 @@ class Summary:
         if self.drawn is not None and self.drawn != self.episodes:
             lines.append(f"drawn       {self.drawn:,} episodes were rolled out to keep these")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        share = f"{self.success_share:.1%} successful"
+        return f"Summary({self.episodes:,} episodes, {self.steps:,} steps, mean return {self.mean_return:.3f}, {share})"
 
     def _repr_html_(self) -> str:
         return facts_html(str(self))

@@ -51,24 +51,31 @@ _SCRIPTS = (
 
 @dataclass(frozen=True)
 class Explored:
-    """A page that was written."""
+    """A page; in a notebook it is shown in place."""
 
-    path: Path
+    path: Path | None
+    """Where it was written, if it was."""
     bytes: int
     episodes: tuple[int, ...]
     """Numbers of the episodes it shows."""
     notes: tuple[str, ...]
     """What was left out or is not available, as on the page."""
+    page: str
+    """Its HTML."""
+
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f"{str(self.path)!r}, "
+        return f"Explored({where}{self.bytes / 1e6:.2f} MB, {len(self.episodes):,} trajectories)"
 
     def _repr_html_(self) -> str:
-        page = escape(self.path.read_text(encoding="utf-8"))
-        return f'<iframe srcdoc="{page}" style="width: 100%; height: 900px; border: 0" title="Credit"></iframe>'
+        style = "width: 100%; height: 900px; border: 0"
+        return f'<iframe srcdoc="{escape(self.page)}" style="{style}" title="Credit"></iframe>'
 
 
 def explore(
     model: CreditMethod | str | Path,
     data: Trajectories | str | Path,
-    out: str | Path,
+    out: str | Path | None = None,
     *,
     trajectories: int = SHOWN,
     episodes: Sequence[int] | None = None,
@@ -83,12 +90,12 @@ def explore(
     device: str = "auto",
     progress: bool | None = None,
 ) -> Explored:
-    """Write a page that shows credit: one HTML file that needs no network and opens from disk.
+    """A page that shows credit: one HTML file that needs no network and opens from disk.
 
     Args:
         model: A fitted credit method such as ``Secret``, or its file.
         data: Trajectories like those it was fitted on, or their folder.
-        out: The file to write.
+        out: The file to write. Without it, the page is kept in memory; notebooks show it in place.
         trajectories: How many to show, chosen so that successful, mispredicted and long ones are among them.
         episodes: Show these instead, by number.
         beside: Other methods, or their attributions of the same data, by name: under the arcs, each has a strip with
@@ -155,7 +162,7 @@ def explore(
         "model": f"{name}{model}",
         **about(fitted, secret.name),
         "overview": overview,
-        "report": _report_beside(Path(out), report),
+        "report": None if out is None else _report_beside(Path(out), report),
         "classes": {"names": list(fitted.classes.names), "signs": fitted.classes.signs.tolist()},
         "env": str(data.meta.get("env_id", "")),
         "options": ", ".join(f"{name}={value}" for name, value in (data.meta.get("env_options") or {}).items()),
@@ -171,8 +178,10 @@ def explore(
         "trajectories": entries,
     }
     page = render_page(content)
-    replace_text(out, page)
-    return Explored(Path(out), len(page.encode()), tuple(chosen), tuple(viewer.all_notes))
+    path = None if out is None else Path(out)
+    if path is not None:
+        replace_text(path, page)
+    return Explored(path, len(page.encode()), tuple(chosen), tuple(viewer.all_notes), page)
 
 
 def _report_beside(out: Path, report: str | Path | None) -> str | None:
