@@ -7,6 +7,7 @@ Results are the same bytes wherever and in whatever order cells run.
 import hashlib
 import json
 import os
+import socket
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ Call = Callable[[], Any]
 
 RETRIES = 5  # how often a cell whose process was killed is tried again
 LOCAL, AUTO = "local", "auto"
+_PATIENCE = 10.0  # seconds until a cluster answers
 _LONGEST_NAME = 80
 _LONGEST_SETTINGS = 500
 _FORMAT = FileFormat("secret-rl sweep cell", remedy="delete it: the same command computes it again")
@@ -92,7 +94,7 @@ class Failure:
     def __str__(self) -> str:
         settings = json.dumps(plain(self.settings))
         cut = settings if len(settings) <= _LONGEST_SETTINGS else f"{settings[:_LONGEST_SETTINGS]} ..."
-        return printable(f"{self.name}: {self.reason}\n  settings {cut}")
+        return printable(f"{self.name}: {' '.join(self.reason.split())}\n  settings {cut}")
 
 
 class SweepError(RuntimeError):
@@ -134,6 +136,12 @@ def run(
             tick(cells[number].name + (f" ({len(failed)} failed)" if failed else ""), done, len(cells))
     found = [None if number in failed else result_of(folder, cell) for number, cell in enumerate(cells)]
     return [None if content is None else content["result"] for content in found], [failed[n] for n in sorted(failed)]
+
+
+def check(failures: Sequence[Failure], command: str) -> None:
+    """An error that lists what failed, if anything did; ``command`` is the one that called for the cells."""
+    if failures:
+        raise SweepError(failures, command)
 
 
 def result_of(folder: str | Path, cell: Cell) -> dict[str, Any] | None:
@@ -210,8 +218,9 @@ def _one_thread() -> Iterator[None]:
 def _in_processes(calls: Sequence[Call], jobs: int, fresh: bool) -> Iterator[tuple[int, str | None]]:
     """In processes of this machine, which take one call after another."""
     context, waiting, killed = get_context("spawn"), deque(range(len(calls))), Counter[int | None]()
-    processes: dict[Any, BaseProcess] = {}
+    processes: dict[Any, BaseProcess] = {}  # by our end of a pipe
     doing: dict[Any, int | None] = {}  # None: it is just starting
+    dismissed: list[BaseProcess] = []
     try:
         while waiting or any(number is not None for number in doing.values()):
             for _ in range(min(jobs, len(processes) + len(waiting)) - len(processes)):
@@ -220,8 +229,8 @@ def _in_processes(calls: Sequence[Call], jobs: int, fresh: bool) -> Iterator[tup
                 process.start()
                 theirs.close()  # so that reading ends when the process does
                 processes[ours], doing[ours] = process, None
-            for one in connection.wait(list(processes)):
-                assert isinstance(one, Connection)
+            ready: list[Any] = connection.wait(list(processes))
+            for one in ready:
                 number, ended, reason = doing[one], False, None
                 try:
                     reason = one.recv()
@@ -238,25 +247,21 @@ def _in_processes(calls: Sequence[Call], jobs: int, fresh: bool) -> Iterator[tup
                         waiting.appendleft(number)
                         number = None
                 if ended or (fresh and number is not None) or not waiting:
-                    _dismiss(one, processes.pop(one))
+                    one.close()  # a worker ends when nothing more can come
+                    dismissed.append(processes.pop(one))
                     del doing[one]
                 else:
-                    doing[one] = waiting.popleft()
+                    doing[one] = following = waiting.popleft()
                     with suppress(OSError):  # it has just ended: noticed when it is waited for
-                        one.send_bytes(cloudpickle.dumps(calls[doing[one]]))
+                        one.send_bytes(cloudpickle.dumps(calls[following]))
                 if number is not None:
                     killed[None] = 0
                     yield number, reason
+        end_processes(dismissed, lambda _: None)
     finally:
-        left = list(processes.values())
+        left = [*processes.values(), *dismissed]
         end_processes(left, BaseProcess.terminate)
         end_processes(left, BaseProcess.kill)
-
-
-def _dismiss(connection: Connection, process: BaseProcess) -> None:
-    """A worker ends when it is not given anything more."""
-    connection.close()
-    process.join()
 
 
 def _work(parent: Connection) -> None:
@@ -303,23 +308,34 @@ def ray_of(workers: Workers) -> Iterator[Any]:
         yield ray
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    here = {"num_cpus": workers.jobs or os.cpu_count(), "include_dashboard": False}
+    here: dict[str, Any] = {"num_cpus": workers.jobs or os.cpu_count(), "include_dashboard": False}
     if workers.ray == LOCAL:
         ray.init(LOCAL, **quiet, **here)
     else:
         try:
+            _check_answers(str(workers.ray))
             ray.init(workers.ray, **quiet)
         except ConnectionError as none:
             if workers.ray != AUTO:
                 raise ConnectionError(
-                    f"no Ray cluster answers at {workers.ray!r}: start one with `ray start --head`, give the address "
-                    f"that it prints, or {LOCAL!r} to have one on this machine ({' '.join(str(none).split())})"
+                    f"no Ray cluster answers at {workers.ray!r}: start one with `ray start --head` and give the "
+                    f"address that it prints, or {LOCAL!r} to have one on this machine"
                 ) from none
             ray.init(LOCAL, **quiet, **here)
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """A ConnectionError at once where nothing listens at host:port: Ray would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+        except OSError as refused:
+            raise ConnectionError(str(refused)) from refused
 
 
 Place = tuple[str, str, tuple[str, ...]]
