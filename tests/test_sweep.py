@@ -8,14 +8,16 @@ import time
 from functools import partial
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from benchmarks.sweep import content_of
 from tests.test_processes import assert_gone
 
+import secret_rl as srl
 from secret_rl import sweep
 from secret_rl.files import FileFormatError
-from secret_rl.sweep import LOCAL, RETRIES, Cell, SweepError, Workers
+from secret_rl.sweep import LOCAL, RETRIES, Cell, SweepError, Workers, ray_of
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals")
 TWO = Workers(2)
@@ -138,20 +140,53 @@ def test_a_killed_driver_is_gone_with_its_workers_and_the_next_goes_on(tmp_path)
     assert not list(folder.glob(".*")), "nothing half-written is left"
 
 
+class Fragile(gym.Env):
+    """Kills the process that plays it, once."""
+
+    observation_space = gym.spaces.Box(0, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+    fuse: Path | None = None
+
+    def __init__(self, fuse):
+        self.fuse = fuse
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.random(2, np.float32), {}
+
+    def step(self, action):
+        if self.fuse.exists():
+            self.fuse.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        over = self.np_random.random() < 0.2
+        return self.np_random.random(2, np.float32), float(over), over, False, {}
+
+
 @pytest.mark.slow
-def test_ray_leaves_the_same_files_and_survives_killed_workers(tmp_path):
-    pytest.importorskip("ray")
-    log, here, there = tmp_path / "log", tmp_path / "here", tmp_path / "there"
+def test_on_ray_files_and_episodes_are_the_same_and_killed_workers_are_survived(tmp_path):
+    ray = pytest.importorskip("ray")
+    log, here, there, fuse = tmp_path / "log", tmp_path / "here", tmp_path / "there", tmp_path / "fuse"
     sweep.run(cells(log), here)
     extra = [
         Cell("killed", {"killed": 1}, partial(killed, log, 1, 90)),
         Cell("odd", {"odd": 1}, partial(raising, 1)),
     ]
-    found, [failure] = sweep.run([*cells(log), *extra], there, Workers(2, LOCAL))
+    make = partial(Fragile, fuse)
+    alone = srl.collect(make, 30, seed=3, progress=False)
+    on_ray = Workers(2, LOCAL)
+    with ray_of(on_ray):  # one Ray for both
+        found, [failure] = sweep.run([*cells(log), *extra], there, on_ray)
+        fuse.touch()
+        together = srl.collect(make, 30, seed=3, workers=2, ray=LOCAL, progress=False)
+    assert not ray.is_initialized(), "it ends with the block"
     assert found[5:] == [90, None] and notes(log).count("90") == 2
     assert failure.reason == "ZeroDivisionError: number 1\nis odd"
     extra[0].path(there).unlink()
     assert content_of(here) == content_of(there)
+    assert not fuse.exists() and together.equals(alone)
+    for env in ("secret_rl/Triggers-v0", gym.make_vec("CartPole-v1", 2)):
+        with pytest.raises(ValueError, match="ray does not apply"):
+            srl.collect(env, 5, ray=LOCAL)
 
 
 def test_no_cluster_where_one_was_named_says_what_to_do(tmp_path):

@@ -16,7 +16,6 @@ from paper.tasks.unseen_small import UNSEEN_SMALL
 from paper.tasks.unseen_third import UNSEEN_THIRD
 
 from paper import beyond_triggers, unseen_small, unseen_tasks, unseen_third
-from secret_rl.sweep import Workers
 from secret_rl.tasks import Data
 
 
@@ -27,7 +26,7 @@ def tiny(scratch, monkeypatch):
 
 
 def test_every_run_is_kept_and_in_the_table(tiny, monkeypatch):
-    beyond_triggers.run(tiny, "the command", Workers(2), only="memory_len")
+    beyond_triggers.run(tiny, "the command", only="memory_len")
     labels = ["memory_len, seed 0", "memory_len, seed 1"]
     assert [entry["label"] for entry in json.loads(tiny.path.read_text())["panels"]] == labels
     assert "| taxi_seen | not run |" in beyond_triggers.table(tiny).read_text()

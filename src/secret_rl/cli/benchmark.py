@@ -31,9 +31,7 @@ class Benchmark(Command):
     tasks: tuple[str, ...] = ()  # Which tasks; by default all whose rewards the past decides, but for keys_doors.
     seeds: int = 3  # Fits of each method on each task.
     jobs: int = 0  # Processes on this machine; by default one for each core.
-    ray: str | None = (
-        None  # Run on Ray: "auto", an address, or "local" for a Ray of --jobs workers that ends with this.
-    )
+    ray: str | None = None  # Run on Ray: "auto", an address, or "local" for one of --jobs workers that ends with this.
     quick: bool = False  # Small data and short training, one seed, four tasks: five minutes on two cores.
     explorers: bool = False  # Write a page for each task, too, that shows the methods on the same episodes.
     list_tasks: bool = False  # Only say which tasks there are.
