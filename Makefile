@@ -70,7 +70,7 @@ leaderboard: $(VENV)/ready  ## compare all credit methods on all tasks, for docs
 	cp runs/benchmark/*.md runs/benchmark/*.html runs/benchmark/*.csv runs/benchmark/*.json runs/benchmark/*.png docs/leaderboard
 
 paper-quick: $(VENV)/ready  ## the paper's results at a small size
-	$(BIN)/python -m paper --quick
+	$(BIN)/python -m paper --quick --jobs 2
 
 $(VENV)/ready: $(SETUP)
 	$(PYTHON) -m venv $(VENV)

@@ -20,6 +20,8 @@ ELSEWHERE = {  # only when named: module and function
     "soak": ("soak", "run"),
     "parallel": ("parallel", "run"),
     "fit": ("fit", "run"),
+    "sweep": ("sweep", "run"),
+    "sweep_kills": ("sweep_kills", "run"),
 }
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from paper.credit_runs import Cell, Result, run, table
 from paper.scenarios import DEVELOPMENT_SEED, DEVELOPMENT_SOURCE_SEED, held_out, options, source
+from secret_rl.sweep import Workers
 
 # What is undone: the options of the model, and the variant of it.
 UNDONE: dict[str, tuple[dict[str, Any], str | None]] = {
@@ -47,9 +48,9 @@ def result(quick: bool) -> Result:
     )
 
 
-def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+def main(quick: bool, command: str, analyse_only: bool = False, *, workers: Workers | None = None) -> list[str]:
     """Run and write the table."""
     this = result(quick)
     if not analyse_only:
-        run(this, command)
+        run(this, command, workers)
     return [str(table(this))]

@@ -3,8 +3,8 @@
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ from paper.credit_runs import METHOD, RESULTS, THRESHOLD, interval, machine
 from paper.tasks.unseen import UNSEEN
 from paper.tasks.unseen_small import UNSEEN_SMALL
 from paper.tasks.unseen_third import UNSEEN_THIRD
+from secret_rl import sweep
 from secret_rl.atomic import replace_text
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
 from secret_rl.credit.rivals import readouts
-from secret_rl.processes import WorkerPool
+from secret_rl.sweep import Workers
 from secret_rl.tasks import Task, bsuite, load_data, minigrid, mountain_car, no_past, popgym, taxi
 
 DATA = Path("runs/paper/tasks")
 SOURCE, HELD_OUT = 0, 1_001  # seeds of the data
-THREADS = 1
 _FAMILIES = (bsuite, minigrid, mountain_car, popgym, taxi, no_past)
 TASKS: dict[str, Task] = {task.name: task for family in _FAMILIES for task in family.TASKS}
 _ALL = TASKS | UNSEEN | UNSEEN_SMALL | UNSEEN_THIRD
@@ -76,34 +76,27 @@ def result(quick: bool) -> Result:
     return Result("beyond_triggers", tuple(TASKS), 5)
 
 
-def run(result: Result, command: str, *, only: str | None = None, jobs: int = 1) -> Path:
-    """Fit and judge every task with every seed, some at a time; what is there with the same settings stays."""
+def run(result: Result, command: str, workers: Workers | None = None, *, only: str | None = None) -> Path:
+    """Fit and judge every task with every seed; what is there with the same settings stays."""
     if only is not None and only not in result.tasks:
         raise ValueError(f"no such task: {only}; choose from {', '.join(result.tasks)}")
     record = records.load(result.path)
     # every task once before any twice: an interrupted table has no empty rows
     asked = [result.settings(task, seed) for seed in range(result.seeds) for task in result.tasks]
     missing = [s for s in asked if only in (None, s["task"]) and records.entry_of(record, s) is None]
-
-    def keep(settings: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
-        label = f"{settings['task']}, seed {settings['seed']}"
-        records.keep(result.path, record, {"label": label, "settings": settings, **outcome}, command)
-        print(f"  {label}: {_line(outcome)}", flush=True)
-
-    if jobs == 1:
-        for settings in missing:
-            keep(settings, learn(settings))
-        return result.path
-    with WorkerPool(jobs) as pool:
-        running = {pool.submit(learn, settings): settings for settings in missing}
-        for done in as_completed(running):
-            keep(running[done], done.result())
+    labels = [f"{settings['task']}, seed {settings['seed']}" for settings in missing]
+    cells = [sweep.Cell(label, own, partial(learn, own)) for label, own in zip(labels, missing, strict=True)]
+    found, failures = sweep.run(cells, records.CELLS / result.name, workers)
+    for label, settings, outcome in zip(labels, missing, found, strict=True):
+        if outcome is not None:
+            records.keep(result.path, record, {"label": label, "settings": settings, **outcome}, command)
+            print(f"  {label}: {_line(outcome)}", flush=True)
+    sweep.check(failures, command)
     return result.path
 
 
 def learn(settings: Mapping[str, Any]) -> dict[str, Any]:
     """One run: fit to the data of a task, and judge on data that the model has not seen."""
-    torch.set_num_threads(THREADS)
     task = _ALL[settings["task"]]
     source = load_data(task, settings["episodes"], SOURCE, DATA)
     secret = srl.Secret(seed=settings["seed"], device="cpu", **settings["options"])
@@ -199,9 +192,11 @@ def _line(outcome: Mapping[str, Any]) -> str:
     )
 
 
-def main(quick: bool, command: str, analyse_only: bool = False, *, only: str | None = None, jobs: int = 1) -> list[str]:
+def main(
+    quick: bool, command: str, analyse_only: bool = False, *, only: str | None = None, workers: Workers | None = None
+) -> list[str]:
     """Run, and write the table."""
     this = result(quick)
     if not analyse_only:
-        run(this, command, only=only, jobs=jobs)
+        run(this, command, workers, only=only)
     return [str(table(this))]

@@ -2,6 +2,7 @@
 
 from paper.credit_runs import Cell, Result, figure, run, table
 from paper.scenarios import held_out, options, source
+from secret_rl.sweep import Workers
 
 ZERO_WEIGHTS = {"1.0": 1.0, "0.1": 0.1, "0.01": 0.01, "0.001": 0.001}
 PRINTED = {
@@ -34,9 +35,9 @@ def result(quick: bool) -> Result:
     )
 
 
-def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+def main(quick: bool, command: str, analyse_only: bool = False, *, workers: Workers | None = None) -> list[str]:
     """Run and write the table and the figure."""
     this = result(quick)
     if not analyse_only:
-        run(this, command)
+        run(this, command, workers)
     return [str(table(this)), str(figure(this, xlabel="weights: residual, or w(0)"))]

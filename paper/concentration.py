@@ -2,6 +2,7 @@
 
 from paper.credit_runs import Cell, Result, concentration_figure, run, table
 from paper.scenarios import held_out, options, source
+from secret_rl.sweep import Workers
 
 
 def result(quick: bool) -> Result:
@@ -23,9 +24,9 @@ def result(quick: bool) -> Result:
     )
 
 
-def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+def main(quick: bool, command: str, analyse_only: bool = False, *, workers: Workers | None = None) -> list[str]:
     """Run and write the table and the figure."""
     this = result(quick)
     if not analyse_only:
-        run(this, command)
+        run(this, command, workers)
     return [str(table(this)), str(concentration_figure(this))]

@@ -6,16 +6,19 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import secret_rl as srl
+from paper import records
 from paper.variants import predictor
+from secret_rl import sweep
 from secret_rl.atomic import replace_text
 from secret_rl.credit import NotLearnedWarning, PastNotNeededWarning
-from secret_rl.progress import progress_bar
+from secret_rl.sweep import Workers
 
 RESULTS = Path(__file__).parent / "results"
 DATA, MODELS = Path("runs/paper/data"), Path("runs/paper/models")
@@ -52,18 +55,19 @@ class Mazes:
     def load(self) -> srl.Trajectories:
         """The trajectories, collected if they are not there yet."""
         path = DATA / self.name
-        if not path.is_dir():
-            options = {
-                "size": self.size,
-                "triggers": self.triggers,
-                "prizes": self.prizes,
-                "window": self.window,
-                "inverted": self.inverted,
-            }
-            srl.collect(
-                "secret_rl/Triggers-v0", self.episodes, seed=self.seed, success_share=self.success_share,
-                env_options=options, out=path,
-            )  # fmt: skip
+        with records.one_at_a_time(path):
+            if not path.is_dir():
+                options = {
+                    "size": self.size,
+                    "triggers": self.triggers,
+                    "prizes": self.prizes,
+                    "window": self.window,
+                    "inverted": self.inverted,
+                }
+                srl.collect(
+                    "secret_rl/Triggers-v0", self.episodes, seed=self.seed, success_share=self.success_share,
+                    env_options=options, out=path,
+                )  # fmt: skip
         return srl.Trajectories.load(path, verify=False)
 
 
@@ -107,7 +111,7 @@ class Result:
         return RESULTS / f"{self.name}.json"
 
 
-def run(result: Result, command: str, device: str = "auto") -> Path:
+def run(result: Result, command: str, workers: Workers | None = None, device: str = "auto") -> Path:
     """Fit and judge every cell with every seed; what is there already, with the same settings, is not run again."""
     record: dict[str, Any] = {"runs": []}
     if result.path.is_file():
@@ -115,18 +119,24 @@ def run(result: Result, command: str, device: str = "auto") -> Path:
         record["runs"] = [r for r in record["runs"] if r["settings"].get("method") == METHOD]
     known = {(r["label"], r["seed"], json.dumps(r["settings"], sort_keys=True)) for r in record["runs"]}
     # every cell once before any twice: an interrupted table has no empty rows
-    runs = [(cell, seed) for seed in range(result.seeds) for cell in result.cells]
-    with progress_bar(None, "runs") as tick:
-        for number, (cell, seed) in enumerate(runs):
-            tick(f"{cell.label}, seed {seed}", number, len(runs))
-            settings = _settings(cell)
-            if (cell.label, seed, json.dumps(settings, sort_keys=True)) in known:
-                continue
-            outcome = _fit_and_judge(cell, seed, device)
-            record["runs"].append({"label": cell.label, "seed": seed, "settings": settings, **outcome})
+    asked = [{"label": c.label, "seed": s, "settings": _settings(c)} for s in range(result.seeds) for c in result.cells]
+    cells = {cell.label: cell for cell in result.cells}
+    missing = [
+        one for one in asked if (one["label"], one["seed"], json.dumps(one["settings"], sort_keys=True)) not in known
+    ]
+    calls = [partial(judge, cells[one["label"]], one["seed"], device) for one in missing]
+    made = [
+        sweep.Cell(f"{one['label']}, seed {one['seed']}", one, call) for one, call in zip(missing, calls, strict=True)
+    ]
+    outcomes, failures = sweep.run(made, records.CELLS / result.name, workers)
+    for one, outcome in zip(missing, outcomes, strict=True):
+        if outcome is not None:
+            record["runs"].append({**one, **outcome})
             record |= {"command": command, "date": datetime.now(UTC).date().isoformat()}
-            replace_text(result.path, json.dumps(record, indent=1) + "\n")
-            print(f"  {cell.label}, seed {seed}: {_line(outcome)}", flush=True)
+            print(f"  {one['label']}, seed {one['seed']}: {_line(outcome)}", flush=True)
+    if missing:
+        replace_text(result.path, json.dumps(record, indent=1) + "\n")
+    sweep.check(failures, command)
     return result.path
 
 
@@ -136,18 +146,22 @@ def fitted(cell: Cell, seed: int, device: str = "auto") -> srl.Secret:
     named = {**cell.options, **({} if cell.class_weights is None else {"class_weights": cell.class_weights})}
     options = "".join(f"-{key}={value}" for key, value in sorted(named.items()))
     name = f"{METHOD}-{cell.source.name}-first{episodes}{options}-seed{seed}.safetensors"
-    path = cell.variant is None and MODELS / name
-    if path and path.is_file():
+    if cell.variant is not None:
+        return _fit(cell, seed, device, episodes)
+    path = MODELS / name
+    with records.one_at_a_time(path):
+        if not path.is_file():
+            _fit(cell, seed, device, episodes).save(path)
         return srl.Secret.load(path, device=device)
+
+
+def _fit(cell: Cell, seed: int, device: str, episodes: int) -> srl.Secret:
     data = cell.source.load()[:episodes]
     secret = srl.Secret(seed=seed, device=device, **cell.options)
     with warnings.catch_warnings(), predictor(cell.variant):
         for category in (NotLearnedWarning, PastNotNeededWarning):  # the verdict is in the tables
             warnings.simplefilter("ignore", category)
         secret.fit(data, weights=_by_sign(data, cell.class_weights), progress=False)
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        secret.save(path)
     return secret
 
 
@@ -158,7 +172,8 @@ def _by_sign(data: srl.Trajectories, class_weights: tuple[float, float, float] |
     return np.array(class_weights)[np.sign(np.asarray(data.rewards)).astype(int) + 1]
 
 
-def _fit_and_judge(cell: Cell, seed: int, device: str) -> dict[str, Any]:
+def judge(cell: Cell, seed: int, device: str) -> dict[str, Any]:
+    """A run: the model of a cell, and how right its credit is."""
     secret = fitted(cell, seed, device)
     assert secret.report is not None
     report = secret.report.to_json()

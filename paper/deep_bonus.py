@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from paper import records, solving
-from paper.deep_runs import DQN, PPO, Condition, Deep, DeepResult, learn_batched, settings_of, test_every_of
+from paper.deep_runs import DQN, PPO, Condition, Deep, DeepResult, learn_together, settings_of, test_every_of
 from paper.scenarios import credit_of
+from secret_rl import sweep
 from secret_rl.evaluation import LearningCurves
+from secret_rl.sweep import Workers
 
 LAYOUTS = 820_000  # first looked at when options were settled
 DEVELOPMENT_LAYOUTS, DEVELOPMENT_MAZES = 100, 8  # what options were chosen in: no table has them
@@ -123,7 +126,10 @@ def _panel(
     )  # fmt: skip
 
 
-def run(result: DeepResult, command: str, *, only: str | None = None, jobs: int = 1, device: str = "auto") -> Path:
+def run(
+    result: DeepResult, command: str, workers: Workers | None = None, *, only: str | None = None, batch: int = 1,
+    device: str = "auto",
+) -> Path:  # fmt: skip
     """Let every agent learn, so many conditions of a panel in one batch; what is there already is kept.
 
     ``only`` is the label of a panel, "PPO, 8x8 3T1P".
@@ -132,23 +138,32 @@ def run(result: DeepResult, command: str, *, only: str | None = None, jobs: int 
     if only is not None and only not in labels:
         raise ValueError(f"no such task: {only}; choose from {'; '.join(labels)}")
     record = records.load(result.path)
-    for panel in result.panels:
-        if only not in (None, panel.label):
-            continue
+    together: list[Deep] = []
+    for panel in (panel for panel in result.panels if only in (None, panel.label)):
         missing = [c for c in panel.conditions if records.entry_of(record, settings_of(_cell(panel, c))) is None]
-        batches = (tuple(group) for _, group in groupby(missing, lambda c: c.options.get("exact", False)))
-        for conditions in (batch[first : first + jobs] for batch in batches for first in range(0, len(batch), jobs)):
-            together = replace(panel, conditions=conditions)
-            [(learned, about)] = learn_batched([together], device)
-            for condition in together.conditions:
-                cell = _cell(panel, condition)
-                own = LearningCurves({condition.label: learned[condition.label]}, optimal=learned.optimal)
-                result.curves(cell).parent.mkdir(parents=True, exist_ok=True)
-                own.save(result.curves(cell))
-                runs = solving.runs_of(own, condition.label, test_every_of(panel))
-                entry = {"label": cell.label, "settings": settings_of(cell), **about, "runs": runs}
-                records.keep(result.path, record, entry, command)
-                print(f"  {cell.label}: mean return {np.mean(runs['area']):.3f}", flush=True)
+        kinds = [tuple(group) for _, group in groupby(missing, lambda c: c.options.get("exact", False))]
+        batches = [kind[first : first + batch] for kind in kinds for first in range(0, len(kind), batch)]
+        together += [replace(panel, conditions=conditions) for conditions in batches]
+    cells = [
+        sweep.Cell(
+            f"{panel.label}, {', '.join(c.label for c in panel.conditions)}",
+            settings_of(panel),
+            partial(learn_together, [panel], device),
+        )
+        for panel in together
+    ]
+    found, failures = sweep.run(cells, records.CELLS / result.name, workers)
+    for panel, outcome in zip(together, found, strict=True):
+        for condition in panel.conditions if outcome is not None else ():
+            cell, [learned] = _cell(panel, condition), outcome
+            own = LearningCurves({condition.label: learned["returns"][condition.label]}, optimal=learned["optimal"])
+            result.curves(cell).parent.mkdir(parents=True, exist_ok=True)
+            own.save(result.curves(cell))
+            runs = solving.runs_of(own, condition.label, test_every_of(panel))
+            entry = {"label": cell.label, "settings": settings_of(cell), **learned["about"], "runs": runs}
+            records.keep(result.path, record, entry, command)
+            print(f"  {cell.label}: mean return {np.mean(runs['area']):.3f}", flush=True)
+    sweep.check(failures, command)
     return result.path
 
 
@@ -170,9 +185,12 @@ def _section(panel: Deep, record: Mapping[str, Any]) -> list[str] | None:
     return solving.section(found, panel.conditions[0].label, size)
 
 
-def main(quick: bool, command: str, analyse_only: bool = False, *, only: str | None = None, jobs: int = 1) -> list[str]:
+def main(
+    quick: bool, command: str, analyse_only: bool = False, *, only: str | None = None, batch: int = 1,
+    workers: Workers | None = None,
+) -> list[str]:  # fmt: skip
     """Run, and write the table."""
     this = result(quick)
     if not analyse_only:
-        run(this, command, only=only, jobs=jobs)
+        run(this, command, workers, only=only, batch=batch)
     return [str(table(this))]

@@ -2,6 +2,7 @@
 
 from paper.deep_runs import Condition, Deep, DeepResult, make, quickly, run
 from paper.scenarios import credit_of
+from secret_rl.sweep import Workers
 
 __all__ = ["main", "result", "run"]
 
@@ -32,6 +33,6 @@ def result(quick: bool) -> DeepResult:
     )
 
 
-def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+def main(quick: bool, command: str, analyse_only: bool = False, *, workers: Workers | None = None) -> list[str]:
     """Run, and write the table and the figure."""
-    return make(result(quick), command, analyse_only)
+    return make(result(quick), command, analyse_only, workers)

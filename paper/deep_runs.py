@@ -5,6 +5,7 @@ import platform
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from paper.batched_dqn import DqnOptions, dqn_many
 from paper.batched_ppo import PpoOptions, ppo_many
 from paper.credit_runs import METHOD, MODELS, RESULTS, Cell, fitted
 from paper.transfer_runs import CURVES, HELD_OUT_LAYOUTS, adapted_to, best_return_of
+from secret_rl import sweep
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import TabularModel, TabularShaping
 from secret_rl.evaluation import LearningCurves, compare
+from secret_rl.sweep import Workers
 from secret_rl.views import CenteredView
 
 SOURCE_LAYOUTS = 500_000  # first of the mazes that agents whose weights are transferred were trained in
@@ -99,26 +102,66 @@ class DeepResult:
         return CURVES / self.name / f"{panel.label.replace(' ', '-')}.safetensors"
 
 
-def run(result: DeepResult, command: str, device: str = "auto") -> Path:
-    """Let every agent learn; panels that are there already are kept. Panels of as many steps share one batch."""
+def run(result: DeepResult, command: str, workers: Workers | None = None, device: str = "auto") -> Path:
+    """Let every agent learn; panels that are there already are kept.
+
+    Batched agents of as many steps are one cell; an agent of Stable-Baselines3 is a cell of its own.
+    """
     record = records.load(result.path)
     missing = [
         panel
         for panel in result.panels
         if not (records.entry_of(record, settings_of(panel)) and result.curves(panel).is_file())
     ]
-    for agent, steps in sorted({(panel.agent, panel.steps) for panel in missing}):
-        together = [panel for panel in missing if (panel.agent, panel.steps) == (agent, steps)]
-        learn = learn_batched if agent in (DQN, PPO) else _learn_each
-        for panel, (learned, about) in zip(together, learn(together, device), strict=True):
+    groups = [
+        [panel for panel in missing if (panel.agent, panel.steps) == kind]
+        for kind in sorted({(panel.agent, panel.steps) for panel in missing})
+    ]
+    cells = [_cells(panels, device) for panels in groups]
+    found, failures = sweep.run([cell for own in cells for cell in own], records.CELLS / result.name, workers)
+    for panels, own in zip(groups, cells, strict=True):
+        results, found = found[: len(own)], found[len(own) :]
+        if None in results:
+            continue
+        joined = results[0] if _is_batched(panels[0]) else _each_joined(panels, results)
+        for panel, one in zip(panels, joined, strict=True):
+            learned = _curves(panel, {name: np.array(part) for name, part in one["returns"].items()}, one["optimal"])
             result.curves(panel).parent.mkdir(parents=True, exist_ok=True)
             learned.save(result.curves(panel))
-            entry = {"label": panel.label, "settings": settings_of(panel), **about, **_compared(learned, panel)}
+            entry = {"label": panel.label, "settings": settings_of(panel), **one["about"], **_compared(learned, panel)}
             records.keep(result.path, record, entry, command)
             rows = entry["beside_first"]["conditions"]
             areas = ", ".join(f"{name} {row['area']['value']:.3f}" for name, row in rows.items())
             print(f"  {panel.label}: {areas}", flush=True)
+    sweep.check(failures, command)
     return result.path
+
+
+def _is_batched(panel: Deep) -> bool:
+    return panel.agent in (DQN, PPO)
+
+
+def _cells(panels: Sequence[Deep], device: str) -> list[sweep.Cell]:
+    """Of panels with the same agent and number of steps."""
+    if _is_batched(panels[0]):
+        name = f"{panels[0].agent}, {panels[0].steps:,} steps"
+        settings = {"panels": [settings_of(panel) for panel in panels]}
+        return [sweep.Cell(name, settings, partial(learn_together, panels, device))]
+    from paper import sb3_runs
+
+    return [cell for panel in panels for cell in sb3_runs.cells_of(panel, settings_of(panel))]
+
+
+def _each_joined(panels: Sequence[Deep], results: Sequence[Any]) -> list[dict[str, Any]]:
+    from paper import sb3_runs
+
+    joined, first = [], 0
+    for panel in panels:
+        last = first + len(panel.conditions) * panel.mazes * panel.seeds
+        returns, about = sb3_runs.joined(panel, results[first:last])
+        joined.append({"returns": returns, "optimal": None, "about": about})
+        first = last
+    return joined
 
 
 @dataclass(frozen=True)
@@ -230,12 +273,13 @@ class Potentials:
 def adapted_elsewhere(panel: Deep, secret: srl.Secret) -> srl.Secret:
     """The model fine-tuned to random play in other mazes of the panel's kind."""
     path = MODELS / f"adapted-{METHOD}-{panel.label}-seed{secret.seed}.safetensors"
-    if path.is_file():
-        return srl.Secret.load(path, device="cpu")
-    mazes = replace(panel.source.source, episodes=ADAPTING_EPISODES, seed=ADAPTING_SEED, inverted=panel.inverted)
-    adapted = srl.adapt(secret, mazes.load(), progress=False)
-    adapted.save(path)
-    return adapted
+    with records.one_at_a_time(path):
+        if path.is_file():
+            return srl.Secret.load(path, device="cpu")
+        mazes = replace(panel.source.source, episodes=ADAPTING_EPISODES, seed=ADAPTING_SEED, inverted=panel.inverted)
+        adapted = srl.adapt(secret, mazes.load(), progress=False)
+        adapted.save(path)
+        return adapted
 
 
 def _source_agents(panel: Deep, device: str) -> Any:
@@ -248,8 +292,8 @@ def _source_agents(panel: Deep, device: str) -> Any:
     return learned.weights[0]
 
 
-def learn_batched(panels: Sequence[Deep], device: str) -> list[tuple[LearningCurves, dict[str, Any]]]:
-    """All learners of all panels, of one kind of agent, in one batch."""
+def learn_together(panels: Sequence[Deep], device: str) -> list[dict[str, Any]]:
+    """All learners of all panels, of one kind of agent, in one batch: their returns, and what they were made with."""
     prepared = [_prepare(panel, device) for panel in panels]
     models = [model for part in prepared for model in part.models]
     options: list[Any] = [options for part in prepared for options in part.options]
@@ -271,18 +315,8 @@ def learn_batched(panels: Sequence[Deep], device: str) -> list[tuple[LearningCur
             returns[condition.label] = joined.discounted[first : first + panel.mazes].astype(np.float64)
             first += panel.mazes
         about = {"machine": f"{named}, PyTorch {torch.__version__}", **part.about}
-        found.append((_curves(panel, returns, part.optimal), about))
-    return found
-
-
-def _learn_each(panels: Sequence[Deep], device: str) -> list[tuple[LearningCurves, dict[str, Any]]]:  # noqa: ARG001
-    """Agents of Stable-Baselines3, one process each."""
-    from paper.sb3_runs import learn
-
-    found = []
-    for panel in panels:
-        returns, about = learn(panel)
-        found.append((_curves(panel, returns, None), about))
+        curves = {name: values.tolist() for name, values in returns.items()}
+        found.append({"returns": curves, "optimal": part.optimal.tolist(), "about": about})
     return found
 
 
@@ -354,10 +388,10 @@ def figure(result: DeepResult) -> list[Path]:
     return list(save_figure(drawing, RESULTS / result.name))
 
 
-def make(result: DeepResult, command: str, analyse_only: bool) -> list[str]:
+def make(result: DeepResult, command: str, analyse_only: bool, workers: Workers | None = None) -> list[str]:
     """Run, and write the table and the figure."""
     if not analyse_only:
-        run(result, command)
+        run(result, command, workers)
     return [str(path) for path in (table(result), *figure(result))]
 
 

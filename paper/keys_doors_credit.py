@@ -15,11 +15,13 @@ import torch
 import secret_rl as srl
 from paper import records
 from paper.credit_runs import DATA, MODELS, RESULTS, machine
+from secret_rl import sweep
 from secret_rl.atomic import replace_text
 from secret_rl.credit.rivals.readouts import READOUTS, read_out
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer, door_causes
 from secret_rl.evaluation import CreditQuality
+from secret_rl.sweep import Workers
 
 # Seeds of trajectories: no map is in two of these sets but by chance. Those of seed 3 had a say in options, and are
 # held out no more.
@@ -60,12 +62,13 @@ class Maps:
     def load(self) -> srl.Trajectories:
         """The trajectories, collected if they are not there yet."""
         path = DATA / f"keys_doors-{self.player}-{digest(asdict(self))}"
-        if not path.is_dir():
-            policy = partial(Wanderer, astray=self.astray) if self.player == "wanderer" else trained_player()
-            srl.collect(
-                KEYS_DOORS_ID, self.episodes, policy, self.seed, workers=os.cpu_count() or 1, out=path,
-                env_options=self.world,
-            )  # fmt: skip
+        with records.one_at_a_time(path):
+            if not path.is_dir():
+                policy = partial(Wanderer, astray=self.astray) if self.player == "wanderer" else trained_player()
+                srl.collect(
+                    KEYS_DOORS_ID, self.episodes, policy, self.seed, workers=os.cpu_count() or 1, out=path,
+                    env_options=self.world,
+                )  # fmt: skip
         return srl.Trajectories.load(path, verify=False)
 
 
@@ -94,9 +97,10 @@ def trained_player() -> Any:
     from paper.keys_doors_runs import PLAYER, train_player
 
     path = MODELS / "keys_doors-player.safetensors"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        print(f"  training the agent that plays: goal rate {train_player(PLAYER, PLAYER.steps, path):.2f}", flush=True)
+    with records.one_at_a_time(path):
+        if not path.is_file():
+            rate = train_player(PLAYER, PLAYER.steps, path)
+            print(f"  training the agent that plays: goal rate {rate:.2f}", flush=True)
     return player(PLAYER, path)
 
 
@@ -157,36 +161,48 @@ def result(quick: bool) -> Result:
     )
 
 
-def run(result: Result, command: str, *, only: str | None = None, device: str = "auto") -> Path:
+def run(
+    result: Result, command: str, workers: Workers | None = None, *, only: str | None = None, device: str = "auto"
+) -> Path:
     """Fit and judge with every seed; what is there already, with the same settings, is not done again."""
-    for seed in range(max(task.seeds for task in result.tasks)):
-        for task in result.tasks:
-            settings = _settings(task, seed)
-            if seed < task.seeds and only in (None, task.label) and _found(result, settings) is None:
-                outcome = _fit_and_judge(result, task, seed, device)
-                entry = {"label": f"{task.label}, seed {seed}", "settings": settings, **outcome}
-                records.keep(result.path, records.load(result.path), entry, command)
-                print(f"  {task.label}, seed {seed}: {outcome['told']}", flush=True)
+    missing = [
+        (task, seed)
+        for seed in range(max(task.seeds for task in result.tasks))
+        for task in result.tasks
+        if seed < task.seeds and only in (None, task.label) and _found(result, _settings(task, seed)) is None
+    ]
+    cells = [
+        sweep.Cell(f"{task.label}, seed {seed}", _settings(task, seed), partial(judge, result, task, seed, device))
+        for task, seed in missing
+    ]
+    found, failures = sweep.run(cells, records.CELLS / result.name, workers)
+    for cell, outcome in zip(cells, found, strict=True):
+        if outcome is not None:
+            entry = {"label": cell.name, "settings": cell.settings, **outcome}
+            records.keep(result.path, records.load(result.path), entry, command)
+            print(f"  {cell.name}: {outcome['told']}", flush=True)
+    sweep.check(failures, command)
     return result.path
 
 
 def model_of(result: Result, task: Task, seed: int, device: str = "auto") -> srl.Secret:
     """The credit model of a task, made if it is not there yet."""
     path = result.model(task.label, seed)
-    if path.is_file():
-        return srl.Secret.load(path, device=device)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if task.adapts is None:
-        secret = srl.Secret(seed=seed, device=device, **task.options)
-        secret.fit(task.source.load(), checkpoint=path.with_suffix(".partial"))
-    else:
-        first = model_of(result, result.task(task.adapts), seed, device)
-        secret = srl.adapt(first, task.source.load(), **task.options)
-    secret.save(path)
-    return secret
+    with records.one_at_a_time(path):
+        if path.is_file():
+            return srl.Secret.load(path, device=device)
+        if task.adapts is None:
+            secret = srl.Secret(seed=seed, device=device, **task.options)
+            secret.fit(task.source.load(), checkpoint=path.with_suffix(".partial"))
+        else:
+            first = model_of(result, result.task(task.adapts), seed, device)
+            secret = srl.adapt(first, task.source.load(), **task.options)
+        secret.save(path)
+        return secret
 
 
-def _fit_and_judge(result: Result, task: Task, seed: int, device: str) -> dict[str, Any]:
+def judge(result: Result, task: Task, seed: int, device: str) -> dict[str, Any]:
+    """A run: the model of a task, and how right its credit is."""
     secret, held_out = model_of(result, task, seed, device), task.held_out.load()
     quality, predicted = judged(secret, held_out)
     assert secret.report is not None
@@ -303,9 +319,9 @@ def figure(result: Result) -> list[Path]:
     return list(save_figure(plot_concentration(panels, xlabel=label), RESULTS / result.name)) if panels else []
 
 
-def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+def main(quick: bool, command: str, analyse_only: bool = False, *, workers: Workers | None = None) -> list[str]:
     """Run, and write the table and the figure."""
     this = result(quick)
     if not analyse_only:
-        run(this, command)
+        run(this, command, workers)
     return [str(path) for path in (table(this), *figure(this))]

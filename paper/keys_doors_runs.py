@@ -1,12 +1,12 @@
 """PPO in maps of keys and doors, with and without shaping: a process for each run, and a file for each that is done."""
 
 import json
-import os
 import time
 import warnings
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,62 +15,63 @@ from stable_baselines3.common.callbacks import BaseCallback
 import secret_rl as srl
 from paper.credit_runs import machine
 from paper.keys_doors_potentials import are_made, close_engines, make_potentials, potential_of
-from paper.keys_doors_study import Condition, Files, Study, credit_of, device, done, jobs, settings_of
+from paper.keys_doors_study import (
+    Condition,
+    Files,
+    Job,
+    Study,
+    credit_of,
+    device,
+    done,
+    jobs,
+    settings_of,
+    target_settings,
+)
 from secret_rl.atomic import replace_text
 from secret_rl.envs import KEYS_DOORS_ID
-from secret_rl.processes import WorkerPool
 from secret_rl.sb3 import paper_ppo, save_weights
+from secret_rl.sweep import Cell, Failure, Workers, run_each
 
 # An agent that plays on maps it has never seen: in 24 episodes, 1.3 doors each, and the goal in 9. Without a bound on
 # how far an update goes, what was learned is lost again.
 PLAYER = Study((Condition("none"),), steps=250_000, ppo={"learning_rate": 3e-4, "ent_coef": 0.01, "target_kl": 0.01})
 
 
-def learn(
-    study: Study, files: Files, *, workers: int | None = None, limit: float = float("inf"),
-    tell: Callable[[str], None] = print,
-) -> bool:  # fmt: skip
-    """Do what is not done yet, one process for each run; gives whether everything is.
+def learn(study: Study, files: Files, workers: Workers | None = None) -> list[Failure]:
+    """Do what is not done yet, and give what failed.
 
-    After ``limit`` seconds nothing new is started. Runs come seed by seed, so that what is there by then is of all
-    conditions alike; those that need no target trajectories go on while these are collected. A run that fails is named,
-    and the others go on.
+    Runs come seed by seed, so that what is there after an interruption is of all conditions alike; those that need no
+    target trajectories go on while these are collected.
     """
-    started, workers, failures = time.monotonic(), workers or os.cpu_count() or 1, 0
     files.folder.mkdir(parents=True, exist_ok=True)
     missing = [job for job in jobs(study) if done(study, files, job) is None]
-    if not missing or limit <= 0:
-        return not missing
     needed = sorted({number for condition, number, _ in missing if condition.needs_data})
     unmade = [number for number in needed if not are_made(study, files, number)]
-    made, share = set(range(study.maps)) - set(unmade), max(1, workers // (len(unmade) + 1))
-    with WorkerPool(workers, _alone) as pool:
-        going: dict[Future[str], int | None] = {}  # of potentials, the map
-        while True:
-            late = time.monotonic() - started > limit
-            free = 0 if late else workers - sum(1 if of_map is None else share for of_map in going.values())
-            while unmade and free > 0:
-                number = unmade.pop(0)
-                going[pool.submit(make_potentials, study, files, number, share)] = number
-                free -= share
-            ready = [job for job in missing if not job[0].needs_data or job[1] in made]
-            for job in ready[: max(0, free)]:
-                missing.remove(job)
-                going[pool.submit(run, study, files, *job)] = None
-            if not going:
-                return not failures and not missing
-            for future in wait(going, return_when=FIRST_COMPLETED).done:
-                of_map, failure = going.pop(future), future.exception()
-                failures += failure is not None
-                tell(f"  {time.monotonic() - started:4.0f} s: {future.result() if failure is None else repr(failure)}")
-                if of_map is not None and failure is None:
-                    made.add(of_map)
+    later = [job for job in missing if job[0].needs_data and job[1] in unmade]
+    potentials = [
+        Cell(f"potentials of map {n}", target_settings(study, n), partial(_do, make_potentials, study, files, n))
+        for n in unmade
+    ]
+    failed = _run_all([*potentials, *(_cell(study, files, job) for job in missing if job not in later)], workers)
+    made = [job for job in later if are_made(study, files, job[1])]
+    return failed + _run_all([_cell(study, files, job) for job in made], workers)
 
 
-def _alone() -> None:
-    """A process among others."""
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
+def _cell(study: Study, files: Files, job: Job) -> Cell:
+    name = f"{job[0].label}, map {job[1]}, seed {job[2]}"
+    return Cell(name, settings_of(study, job), partial(_do, run, study, files, *job))
+
+
+def _run_all(cells: Sequence[Cell], workers: Workers | None) -> list[Failure]:
+    """Those that failed; each writes files of its own."""
+    ended = run_each([cell.call for cell in cells], workers)
+    return [Failure(cells[n].name, cells[n].settings, reason) for n, reason in ended if reason is not None]
+
+
+def _do(work: Callable[..., str], *arguments: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
+        print(f"  {work(*arguments)}", flush=True)
 
 
 def run(study: Study, files: Files, condition: Condition, number: int, seed: int) -> str:

@@ -1,8 +1,6 @@
 """In-domain transfer in the 3D task: PPO on held-out maps of keys and doors, with and without shaping."""
 
-import argparse
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +15,12 @@ from paper.credit_runs import RESULTS
 from paper.keys_doors_credit import DEVELOPMENT_MAPS
 from paper.keys_doors_runs import learn
 from paper.keys_doors_study import WORLD, Condition, Files, Study, jobs, left_by, slug, target_of
+from secret_rl import sweep
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer
 from secret_rl.evaluation import Bootstrap, Estimate, LearningCurves, difference, median_time, ratio, share_reached
 from secret_rl.shaping import TablePotential
+from secret_rl.sweep import Workers
 
 RATE = 0.8  # of goals among the last WINDOW training episodes of all actors together
 WINDOW = 25  # more, and its first filling, of episodes that are long at first, would take most of the time
@@ -88,16 +88,18 @@ def result(quick: bool, credit: Sequence[Path] = (), runs: Path = RUNS) -> Trans
     return TransferResult("keys_doors_transfer-quick", [panel])
 
 
-def run(result: TransferResult, command: str, *, workers: int | None = None, limit: float = float("inf")) -> Path:
-    """Do what is not done yet, for so many seconds at most; then put together what there is."""
-    started = time.monotonic()
+def run(result: TransferResult, command: str, workers: Workers | None = None) -> Path:
+    """Do what is not done yet, then put together what there is."""
+    failures = []
     for panel in result.panels:
         if result.name.endswith("-quick"):
             small_credit(panel.study.world, panel.files.credit[0])
         elif not all(path.is_file() for path in panel.files.credit):
-            keys_doors_credit.run(SOURCE_CREDIT, command, only="2x2")
-        learn(panel.study, panel.files, workers=workers, limit=limit - (time.monotonic() - started))
-    return gather(result, command)
+            keys_doors_credit.run(SOURCE_CREDIT, command, workers, only="2x2")
+        failures += learn(panel.study, panel.files, workers)
+    path = gather(result, command)
+    sweep.check(failures, command)
+    return path
 
 
 def small_credit(world: Mapping[str, Any], path: Path, *, episodes: int = 40, steps: int = 60) -> None:
@@ -338,31 +340,11 @@ def _complete(panel: Panel, entry: Mapping[str, Any]) -> dict[str, NDArray[np.fl
     return found
 
 
-def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+def main(quick: bool, command: str, analyse_only: bool = False, *, workers: Workers | None = None) -> list[str]:
     """Run, and write the table and the figure."""
     made = result(quick)
     if not analyse_only:
-        run(made, command)
+        run(made, command, workers)
     elif any(panel.files.folder.is_dir() for panel in made.panels):  # runs may have been made elsewhere
         gather(made, command)
     return [str(path) for path in (table(made), *figures(made))]
-
-
-def _alone() -> None:
-    """Runs only, with a limit of time: ``python -m paper.keys_doors_transfer``."""
-    parser = argparse.ArgumentParser(prog="python -m paper.keys_doors_transfer", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small size")
-    parser.add_argument(
-        "--credit", type=Path, nargs="+", default=[], help="credit models (default: those of keys_doors_credit, in 2x2)"
-    )
-    parser.add_argument("--runs", type=Path, default=RUNS, help="folder for what runs leave behind")
-    parser.add_argument("--workers", type=int, help="processes (default: one for each core)")
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no run is started")
-    options = parser.parse_args()
-    made = result(options.quick, options.credit, options.runs)
-    command = f"python -m paper keys_doors_transfer{' --quick' if options.quick else ''}"
-    print(f"  {run(made, command, workers=options.workers, limit=options.limit)}")
-
-
-if __name__ == "__main__":
-    _alone()

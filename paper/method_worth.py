@@ -8,6 +8,7 @@ import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from paper import records, solving
 from paper.batched_ppo import PpoOptions, ppo_many
 from paper.batched_tasks import device_of
 from paper.credit_runs import RESULTS, machine
+from secret_rl import sweep
 from secret_rl.atomic import replacing
 from secret_rl.envs.tabular import TabularModel, TabularShaping, best_return
 from secret_rl.evaluation import LearningCurves
+from secret_rl.sweep import Workers
 
 TASKS = ("triggers_8x8_3t1p", "taxi_delivery")
 FILE = Path("runs/paper/method_worth.npz")
@@ -211,10 +214,11 @@ def _options(study: Study, condition: str, fade: int | None) -> PpoOptions:
 def run(
     study: Study,
     command: str,
+    workers: Workers | None = None,
     *,
     only: str | None = None,
     conditions: Sequence[str] | None = None,
-    jobs: int = 20,
+    batch: int = 20,
     device: str = "auto",
     file: Path = FILE,
 ) -> Path:
@@ -225,6 +229,7 @@ def run(
     if only is not None and only not in study.panels:
         raise ValueError(f"no such task: {only}; choose from {'; '.join(study.panels)}")
     record = records.load(study.path)
+    cells, meant = [], []
     for panel, (task, fade) in study.panels.items():
         if only not in (None, panel):
             continue
@@ -232,17 +237,36 @@ def run(
         wanted = [c for c in tables.conditions if c in (conditions or tables.conditions)]
         if fade is not None:  # without a bonus for credit, nothing fades
             wanted = [c for c in wanted if c not in (NONE, COUNT)]
-        missing = [c for c in wanted if records.entry_of(record, _settings(study, panel, c, tables)) is None]
-        for first in range(0, len(missing), jobs):
-            together = missing[first : first + jobs]
-            learned = _learn(study, tables, together, fade, device)
-            for condition in together:
-                label, settings = f"{panel}, {condition}", _settings(study, panel, condition, tables)
-                runs = solving.runs_of(learned, condition, study.test_every)
-                entry = {"label": label, "settings": settings, "machine": machine(device_of(device)), "runs": runs}
-                records.keep(study.path, record, entry, command)
-                print(f"  {label}: mean return {np.mean(runs['area']):.3f}", flush=True)
+        settings = {c: _settings(study, panel, c, tables) for c in wanted}
+        missing = [c for c in wanted if records.entry_of(record, settings[c]) is None]
+        for together in (missing[first : first + batch] for first in range(0, len(missing), batch)):
+            call = partial(learn, study, file.absolute(), task, together, fade, device)
+            cells.append(sweep.Cell(f"{panel}, {', '.join(together)}", {"runs": [settings[c] for c in together]}, call))
+            meant.append((panel, {c: settings[c] for c in together}))
+    found, failures = sweep.run(cells, records.CELLS / study.name, workers)
+    for (panel, together), outcome in zip(meant, found, strict=True):
+        for condition, settings in together.items() if outcome is not None else ():
+            runs = outcome["runs"][condition]
+            entry = {
+                "label": f"{panel}, {condition}",
+                "settings": settings,
+                "machine": outcome["machine"],
+                "runs": runs,
+            }
+            records.keep(study.path, record, entry, command)
+            print(f"  {panel}, {condition}: mean return {np.mean(runs['area']):.3f}", flush=True)
+    sweep.check(failures, command)
     return study.path
+
+
+def learn(
+    study: Study, file: Path, task: str, conditions: Sequence[str], fade: int | None, device: str
+) -> dict[str, Any]:
+    """What came of the runs of some conditions, in one batch."""
+    tables = _Tables.load(file, task, study.instances, study.fits)
+    learned = _learn(study, tables, conditions, fade, device)
+    runs = {condition: solving.runs_of(learned, condition, study.test_every) for condition in conditions}
+    return {"machine": machine(device_of(device)), "runs": runs}
 
 
 def _learn(study: Study, tables: _Tables, conditions: Sequence[str], fade: int | None, device: str) -> LearningCurves:
@@ -290,12 +314,13 @@ def table(study: Study) -> Path:
 
 
 def main(
-    quick: bool, command: str, analyse_only: bool = False, *, only: str | None = None, jobs: int = 20
-) -> list[str]:
+    quick: bool, command: str, analyse_only: bool = False, *, only: str | None = None, batch: int = 20,
+    workers: Workers | None = None,
+) -> list[str]:  # fmt: skip
     """Run, and write the table."""
     study = result(quick)
     if not analyse_only:
-        run(study, command, only=only, jobs=jobs)
+        run(study, command, workers, only=only, batch=batch)
     return [str(table(study))]
 
 

@@ -1,9 +1,9 @@
 """Online SECRET: credit learned from scratch while the agent learns, with no source data (the paper's future work)."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from paper import records
 from paper.credit_runs import RESULTS, machine
 from paper.online_runs import TEST_EVERY, Condition, Panel, learn
 from paper.transfer_runs import CURVES, best_return_of
+from secret_rl import sweep
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.evaluation import LearningCurves, compare
-from secret_rl.processes import WorkerPool
-from secret_rl.progress import progress_bar
 from secret_rl.report import plot_learning_curves, save_figure
+from secret_rl.sweep import Workers
 
 FRACTION = 0.9  # of the best return
 
@@ -62,13 +62,22 @@ def result(quick: bool) -> OnlineResult:
     return OnlineResult("online-quick" if quick else "online", panels)
 
 
-def run(result: OnlineResult, command: str) -> Path:
+def run(result: OnlineResult, command: str, workers: Workers | None = None) -> Path:
     """Let every agent learn; panels that are there already are kept."""
     record = records.load(result.path)
-    for panel in result.panels:
-        if records.entry_of(record, settings_of(panel)) and result.curves(panel).is_file():
+    missing = [
+        panel
+        for panel in result.panels
+        if not (records.entry_of(record, settings_of(panel)) and result.curves(panel).is_file())
+    ]
+    cells = [cell for panel in missing for cell in _cells(panel)]
+    found, failures = sweep.run(cells, records.CELLS / result.name, workers)
+    for panel in missing:
+        count = len(_cells(panel))
+        runs, found = found[:count], found[count:]
+        if None in runs:
             continue
-        curves, about = _learn(panel)
+        curves, about = _joined(panel, runs)
         result.curves(panel).parent.mkdir(parents=True, exist_ok=True)
         curves.save(result.curves(panel))
         entry = {"label": panel.label, "settings": settings_of(panel), **about, **_compared(curves, panel)}
@@ -76,19 +85,25 @@ def run(result: OnlineResult, command: str) -> Path:
         rows = entry["beside_none"]["conditions"]
         areas = ", ".join(f"{name} {row['area']['value']:.3f}" for name, row in rows.items())
         print(f"  {panel.label}: {areas}", flush=True)
+    sweep.check(failures, command)
     return result.path
 
 
-def _learn(panel: Panel) -> tuple[LearningCurves, dict[str, Any]]:
+def _cells(panel: Panel) -> list[sweep.Cell]:
+    """One for each condition, maze and seed."""
+    return [
+        sweep.Cell(
+            f"{panel.label}, {panel.conditions[place[0]].label}, maze {place[1]}, seed {place[2]}",
+            {**settings_of(panel), "place": list(place)},
+            partial(learn, panel, place),
+        )
+        for place in np.ndindex(len(panel.conditions), panel.mazes, panel.seeds)
+    ]
+
+
+def _joined(panel: Panel, runs: Sequence[Mapping[str, Any]]) -> tuple[LearningCurves, dict[str, Any]]:
     """Unshaped returns of every run, and what was learned of credit meanwhile."""
     shape = len(panel.conditions), panel.mazes, panel.seeds
-    places = list(np.ndindex(shape))
-    with WorkerPool(os.cpu_count() or 1) as pool:
-        runs = []
-        with progress_bar(None, "runs") as tick:
-            for run in pool.map(learn, [panel] * len(places), places):
-                runs.append(run)
-                tick(panel.label, len(runs), len(places))
     returns = np.array([run["returns"] for run in runs]).reshape(*shape, -1)
     labels = [condition.label for condition in panel.conditions]
     optimal = [best_return_of(gym.make(TRIGGERS_ID, **panel.env(maze)).unwrapped.tabular()) for maze in range(shape[1])]
@@ -198,9 +213,9 @@ def figure(result: OnlineResult) -> list[Path]:
     return written
 
 
-def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+def main(quick: bool, command: str, analyse_only: bool = False, *, workers: Workers | None = None) -> list[str]:
     """Run, and write the table and the figures."""
     asked = result(quick)
     if not analyse_only:
-        run(asked, command)
+        run(asked, command, workers)
     return [str(path) for path in (table(asked), *figure(asked))]

@@ -7,7 +7,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from stable_baselines3 import DQN
 
@@ -56,8 +55,12 @@ class Panel:
 
 def learn(panel: Panel, place: tuple[int, int, int]) -> dict[str, Any]:
     """One agent: its returns, the episodes it had played at each of them, and the history of its credit."""
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
+        return _learned(panel, place)
+
+
+def _learned(panel: Panel, place: tuple[int, int, int]) -> dict[str, Any]:
     condition, (_, maze, seed) = panel.conditions[place[0]], place
     online = None
     if condition.potential is not None:

@@ -1,12 +1,16 @@
 """What the runs of a result leave behind: a JSON file with an entry for each panel, and a page made of it."""
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from secret_rl.atomic import replace_text
+from secret_rl.atomic import InUseError, path_lock, replace_text
+
+CELLS = Path("runs/paper/cells")  # of every study a folder, with a file for each run
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -40,3 +44,16 @@ def write_page(
     lines += [f"`{record['command']}`, {record['date']}, {'; '.join(machines)}.", ""]
     replace_text(path, "\n".join(lines))
     return path
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Of the cells that need the same file, one makes it in the block; the others wait, and find it there."""
+    while True:
+        try:
+            lock = path_lock(path.with_name(f"{path.name}.made"))  # who writes it may lock the path itself
+            break
+        except InUseError:
+            time.sleep(0.5)
+    with lock:
+        yield

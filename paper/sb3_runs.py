@@ -1,8 +1,9 @@
-"""The paper's tasks with agents of Stable-Baselines3: one process for each maze, condition and seed."""
+"""The paper's tasks with agents of Stable-Baselines3: a cell for each maze, condition and seed."""
 
-import os
 import platform
 import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,30 +14,29 @@ import secret_rl as srl
 from paper.credit_runs import fitted
 from paper.deep_runs import TEST_EVERY, Deep, Potentials, target_data
 from secret_rl.envs import TRIGGERS_ID
-from secret_rl.processes import WorkerPool
-from secret_rl.progress import progress_bar
 from secret_rl.sb3 import dqn, ppo
 from secret_rl.shaping import VisitCounts
+from secret_rl.sweep import Cell
 
 TEST_DISCOUNT = 0.99  # of the returns in tables, whatever the agents' own
 
 
-def learn(panel: Deep) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
-    """Condition -> (mazes, seeds, tests) returns, and what they were made with."""
-    jobs = [
-        (panel, condition, maze, seed)
-        for condition in range(len(panel.conditions))
-        for maze in range(panel.mazes)
-        for seed in range(panel.seeds)
+def cells_of(panel: Deep, settings: Mapping[str, Any]) -> list[Cell]:
+    """A cell for each condition, maze and seed."""
+    places = np.ndindex(len(panel.conditions), panel.mazes, panel.seeds)
+    return [
+        Cell(
+            f"{panel.label}, {panel.conditions[condition].label}, maze {maze}, seed {seed}",
+            {**settings, "condition": condition, "maze": maze, "seed": seed},
+            partial(learn, panel, condition, maze, seed),
+        )
+        for condition, maze, seed in places
     ]
-    workers = os.cpu_count() or 1
-    with WorkerPool(workers) as pool:
-        curves = []
-        with progress_bar(None, "agents") as tick:
-            for curve in pool.map(_one, *zip(*jobs, strict=True)):
-                curves.append(curve)
-                tick(panel.label, len(curves), len(jobs))
-    by_condition = np.array(curves).reshape(len(panel.conditions), panel.mazes, panel.seeds, -1)
+
+
+def joined(panel: Deep, results: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Condition -> (mazes, seeds, tests) returns, and what they were made with."""
+    by_condition = np.array(results).reshape(len(panel.conditions), panel.mazes, panel.seeds, -1)
     returns = {condition.label: found for condition, found in zip(panel.conditions, by_condition, strict=True)}
     successes = [float(target_data(panel, maze).successful.mean()) for maze in range(panel.mazes)]
     return returns, {
@@ -46,12 +46,16 @@ def learn(panel: Deep) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
     }
 
 
-def _one(panel: Deep, condition_number: int, maze: int, seed: int) -> NDArray[np.float64]:
+def learn(panel: Deep, condition_number: int, maze: int, seed: int) -> list[float]:
     """(tests,) mean discounted return of one agent."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
+        return _learned(panel, condition_number, maze, seed).tolist()  # type: ignore[no-any-return]
+
+
+def _learned(panel: Deep, condition_number: int, maze: int, seed: int) -> NDArray[np.float64]:
     import stable_baselines3
 
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore", UserWarning)  # of potentials as they are estimated: the curves tell
     condition = panel.conditions[condition_number]
     potential = None
     if condition.potential is not None:

@@ -2,6 +2,7 @@
 
 from paper.credit_runs import Cell, Result, figure, run, table
 from paper.scenarios import held_out, options, source
+from secret_rl.sweep import Workers
 
 AMOUNTS = (500, 1_000, 5_000, 10_000, 25_000, 50_000)
 PRINTED = {
@@ -36,9 +37,9 @@ def result(quick: bool) -> Result:
     )
 
 
-def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+def main(quick: bool, command: str, analyse_only: bool = False, *, workers: Workers | None = None) -> list[str]:
     """Run and write the table and the figure."""
     this = result(quick)
     if not analyse_only:
-        run(this, command)
+        run(this, command, workers)
     return [str(table(this)), str(figure(this, xlabel="source trajectories"))]

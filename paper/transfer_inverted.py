@@ -2,6 +2,7 @@
 
 from paper.scenarios import credit_of
 from paper.transfer_runs import ADAPTED, CONDITIONS, Transfer, TransferResult, make, quickly, run
+from secret_rl.sweep import Workers
 
 __all__ = ["main", "result", "run"]
 
@@ -27,6 +28,6 @@ def result(quick: bool) -> TransferResult:
     )
 
 
-def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+def main(quick: bool, command: str, analyse_only: bool = False, *, workers: Workers | None = None) -> list[str]:
     """Run, and write the table and the figure."""
-    return make(result(quick), command, analyse_only)
+    return make(result(quick), command, analyse_only, workers)

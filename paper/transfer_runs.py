@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import secret_rl as srl
 from paper import credit_runs, records
 from paper.credit_runs import METHOD, RESULTS, Cell, fitted, machine
 from paper.q_learners import learn_many
+from secret_rl import sweep
 from secret_rl.envs import TRIGGERS_ID
 from secret_rl.envs.tabular import TabularModel, TabularShaping, best_return
 from secret_rl.evaluation import LearningCurves, compare
-from secret_rl.progress import progress_bar
 from secret_rl.shaping import PotentialRangeWarning
+from secret_rl.sweep import Workers
 
 CURVES = Path("runs/paper/curves")
 HELD_OUT_LAYOUTS = 719_000  # first looked at when everything else was settled
@@ -85,59 +87,79 @@ class TransferResult:
         return CURVES / self.name / f"{panel.label.replace(' ', '-').replace(',', '')}.safetensors"
 
 
-def run(result: TransferResult, command: str) -> Path:
+def run(result: TransferResult, command: str, workers: Workers | None = None) -> Path:
     """Learn in every maze with every seed under every condition; panels that are there already are kept."""
     record = records.load(result.path)
-    for panel in result.panels:
-        settings = settings_of(panel)
-        if records.entry_of(record, settings) and result.curves(panel).is_file():
+    missing = [
+        panel
+        for panel in result.panels
+        if not (records.entry_of(record, settings_of(panel)) and result.curves(panel).is_file())
+    ]
+    cells = [
+        sweep.Cell(f"{panel.label}, maze {maze}", {**settings_of(panel), "maze": maze}, partial(learn, panel, maze))
+        for panel in missing
+        for maze in range(panel.mazes)
+    ]
+    found, failures = sweep.run(cells, records.CELLS / result.name, workers)
+    for panel in missing:
+        own, found = found[: panel.mazes], found[panel.mazes :]
+        if None in own:
             continue
-        curves, about = _learn(panel)
+        curves, about = _joined(panel, own)
         result.curves(panel).parent.mkdir(parents=True, exist_ok=True)
         curves.save(result.curves(panel))
-        entry = {"label": panel.label, "settings": settings, **about, **_compared(curves, result)}
+        entry = {"label": panel.label, "settings": settings_of(panel), **about, **_compared(curves, result)}
         records.keep(result.path, record, entry, command)
         print(f"  {panel.label}: {_line(entry)}", flush=True)
+    sweep.check(failures, command)
     return result.path
 
 
-def _learn(panel: Transfer) -> tuple[LearningCurves, dict[str, Any]]:
-    """Unshaped returns of every run, and what they were made with."""
+def learn(panel: Transfer, maze: int) -> dict[str, Any]:
+    """Unshaped returns of every run in a maze, (seeds, episodes) by condition, and what is known of the maze."""
     secrets = [fitted(panel.source, seed, "cpu") for seed in range(min(panel.seeds, panel.models))]
-    returns = {name: np.empty((panel.mazes, panel.seeds, panel.episodes)) for name in panel.conditions}
-    optimal, successes = np.empty(panel.mazes), np.empty(panel.mazes)
-    with progress_bar(None, "mazes") as tick:
-        for maze in range(panel.mazes):
-            tick(panel.label, maze, panel.mazes)
-            env = gym.make(TRIGGERS_ID, **panel.options(maze))
-            data = srl.collect(
-                TRIGGERS_ID, panel.target_trajectories, seed=HELD_OUT_LAYOUTS + maze,
-                env_options=panel.options(maze), progress=False,
-            )  # fmt: skip
-            plain: TabularModel = env.unwrapped.tabular()  # type: ignore[attr-defined]
-            optimal[maze], successes[maze] = best_return_of(plain), data.successful.mean()
-            adapted = None
-            if any(name in ADAPTED for name in panel.conditions):  # once a maze: it takes longer than all else
-                kind = (panel.size, panel.triggers, panel.prizes, panel.inverted)
-                adapted = adapted_to(kind, HELD_OUT_LAYOUTS + maze, secrets[maze % len(secrets)], data)
-            for number, secret in enumerate(secrets):
-                potentials = _potentials(panel, data, secret, adapted)
-                shapings = [_shaping(env, plain, potential) for potential in potentials.values()]
-                seeds = range(number, panel.seeds, len(secrets))
-                learned, _ = learn_many([plain] * len(shapings), seeds, panel.episodes, shapings)
-                for name, curve in zip(potentials, learned, strict=True):
-                    returns[name][maze, seeds] = curve
+    returns = {name: np.empty((panel.seeds, panel.episodes)) for name in panel.conditions}
+    env = gym.make(TRIGGERS_ID, **panel.options(maze))
+    data = srl.collect(
+        TRIGGERS_ID, panel.target_trajectories, seed=HELD_OUT_LAYOUTS + maze, env_options=panel.options(maze),
+        progress=False,
+    )  # fmt: skip
+    plain: TabularModel = env.unwrapped.tabular()  # type: ignore[attr-defined]
+    adapted = None
+    if any(name in ADAPTED for name in panel.conditions):  # once a maze: it takes longer than all else
+        kind = (panel.size, panel.triggers, panel.prizes, panel.inverted)
+        adapted = adapted_to(kind, HELD_OUT_LAYOUTS + maze, secrets[maze % len(secrets)], data)
+    for number, secret in enumerate(secrets):
+        potentials = _potentials(panel, data, secret, adapted)
+        shapings = [_shaping(env, plain, potential) for potential in potentials.values()]
+        seeds = range(number, panel.seeds, len(secrets))
+        learned, _ = learn_many([plain] * len(shapings), seeds, panel.episodes, shapings)
+        for name, curve in zip(potentials, learned, strict=True):
+            returns[name][seeds] = curve
+    return {
+        "returns": {name: curves.tolist() for name, curves in returns.items()},
+        "optimal": best_return_of(plain),
+        "successful": float(data.successful.mean()),
+        "credit_models": [_about(secret) for secret in secrets],
+        "machine": machine(secrets[0].device),
+    }
+
+
+def _joined(panel: Transfer, mazes: Sequence[Mapping[str, Any]]) -> tuple[LearningCurves, dict[str, Any]]:
+    """The curves of all mazes, and what they were made with."""
+    returns = {name: np.array([maze["returns"][name] for maze in mazes]) for name in panel.conditions}
     estimated = [name for name in panel.conditions if name not in ("none", "OnlineCredit")]
+    successes = [maze["successful"] for maze in mazes]
     curves = LearningCurves(
         returns,
-        optimal=optimal,
+        optimal=np.array([maze["optimal"] for maze in mazes]),
         collected=dict.fromkeys(estimated, panel.target_trajectories),
     )
     return curves, {
-        "machine": machine(secrets[0].device),
-        "credit_models": [_about(secret) for secret in secrets],
-        "successful_target_trajectories": float(successes.mean()),
-        "mazes_without_success": int((successes == 0).sum()),
+        "machine": mazes[0]["machine"],
+        "credit_models": mazes[0]["credit_models"],
+        "successful_target_trajectories": float(np.mean(successes)),
+        "mazes_without_success": sum(share == 0 for share in successes),
     }
 
 
@@ -158,13 +180,14 @@ def adapted_to(
     size, triggers, prizes, inverted = kind
     name = f"{size}x{size}-{triggers}t{prizes}p{'-inverted' * inverted}-layout{layout}"
     path = credit_runs.MODELS / f"adapted-{METHOD}-{name}-n{len(data)}-seed{secret.seed}.safetensors"
-    if path.is_file():
-        return srl.Secret.load(path, device="cpu")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # few rewards, few validation episodes: the curves tell
-        adapted = srl.adapt(secret, data, progress=False)
-    adapted.save(path)
-    return adapted
+    with records.one_at_a_time(path):
+        if path.is_file():
+            return srl.Secret.load(path, device="cpu")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # few rewards, few validation episodes: the curves tell
+            adapted = srl.adapt(secret, data, progress=False)
+        adapted.save(path)
+        return adapted
 
 
 def _potentials(
@@ -275,10 +298,10 @@ def figure(result: TransferResult) -> list[Path]:
     return list(save_figure(plot_learning_curves(panels, window=result.window), RESULTS / result.name))
 
 
-def make(result: TransferResult, command: str, analyse_only: bool) -> list[str]:
+def make(result: TransferResult, command: str, analyse_only: bool, workers: Workers | None = None) -> list[str]:
     """Run, and write the table and the figure."""
     if not analyse_only:
-        run(result, command)
+        run(result, command, workers)
     return [str(path) for path in (table(result), *figure(result))]
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from paper import window_size
 from paper.transfer_runs import Transfer, TransferResult, make, quickly, run
+from secret_rl.sweep import Workers
 
 __all__ = ["main", "result", "run"]
 
@@ -25,6 +26,6 @@ def result(quick: bool) -> TransferResult:
     )
 
 
-def main(quick: bool, command: str, analyse_only: bool = False) -> list[str]:
+def main(quick: bool, command: str, analyse_only: bool = False, *, workers: Workers | None = None) -> list[str]:
     """Run, and write the table and the figure."""
-    return make(result(quick), command, analyse_only)
+    return make(result(quick), command, analyse_only, workers)

@@ -3,10 +3,10 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
@@ -34,59 +34,16 @@ class WorkerPool(ProcessPoolExecutor):
             if kind is None:
                 self.shutdown(cancel_futures=True)
                 return
-            _end(workers, BaseProcess.terminate)
+            end_processes(workers, BaseProcess.terminate)
         finally:  # also when a second Ctrl-C cuts the waiting short
-            _end(workers, BaseProcess.kill)
+            end_processes(workers, BaseProcess.kill)
             # A worker that is ended as it sends a result leaves half of it. The executor's thread would wait for the
             # other half for as long as anyone can write it, and the interpreter would wait for that thread.
             results._writer.close()  # type: ignore[attr-defined]
             self.shutdown(cancel_futures=True)
 
 
-def run_each(
-    function: Callable[..., None], calls: Sequence[tuple[Any, ...]], workers: int, begin: Callable[[], None]
-) -> Iterator[tuple[int, str | None]]:
-    """Call a function with each tuple of arguments, in a fresh process of its own, some at a time.
-
-    Yields the number of each call as it ends, with the reason if it failed: an exception, or that the process was
-    killed, which leaves the other calls alone. If the caller stops early, what runs is ended.
-    """
-    context, waiting = get_context("spawn"), list(enumerate(calls))[::-1]
-    running: dict[Any, tuple[int, BaseProcess, Any]] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                number, arguments = waiting.pop()
-                receiver, sender = context.Pipe(duplex=False)
-                process: BaseProcess = context.Process(target=_call, args=(sender, begin, function, arguments))
-                process.start()
-                sender.close()  # so that reading ends when the process does
-                running[process.sentinel] = number, process, receiver
-            for sentinel in connection.wait(list(running)):
-                number, process, receiver = running.pop(sentinel)
-                process.join()
-                reason = f"its process ended with code {process.exitcode}"
-                with receiver, suppress(EOFError):
-                    reason = receiver.recv()
-                yield number, reason
-    finally:
-        left = [process for _, process, _ in running.values()]
-        _end(left, BaseProcess.terminate)
-        _end(left, BaseProcess.kill)
-
-
-def _call(sender: Any, begin: Callable[[], None], function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    worker_begins()
-    begin()
-    try:
-        function(*arguments)
-    except Exception as error:
-        sender.send(f"{type(error).__name__}: {error}")
-    else:
-        sender.send(None)
-
-
-def _end(workers: Sequence[BaseProcess], how: Callable[[BaseProcess], None]) -> None:
+def end_processes(workers: Sequence[BaseProcess], how: Callable[[BaseProcess], None]) -> None:
     """Send a signal to the workers that are left, and wait for them a little."""
     limit = time.monotonic() + _GRACE
     for process in workers:

@@ -7,7 +7,6 @@ import pytest
 from gymnasium import spaces
 from tests.credit.conftest import cue_trajectories
 
-from secret_rl.evaluation import benchmark, worth
 from secret_rl.tasks import Data, Task, register_task, tasks
 from secret_rl.tasks import task as registry
 
@@ -18,24 +17,11 @@ def cues(count, seed):
     return Data(replace(data, annotations={}), np.asarray(data.annotations["cue"], np.bool_))
 
 
-def in_this_process(function, calls, workers, begin):
-    """Stands in for processes."""
-    for number, arguments in enumerate(calls):
-        reason = None
-        try:
-            function(*arguments)
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-        yield number, reason
-
-
 @pytest.fixture
 def cue_task(monkeypatch):
-    """The task ``cue`` in the registry; cells run in this process."""
+    """The task ``cue`` in the registry, for cells that run in this process."""
     tasks()
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-    for module in (benchmark, worth):
-        monkeypatch.setattr(module, "run_each", in_this_process)
     return register_task(Task("cue", "here", "The door pays after the cue.", cues, 60, quick=60, judged="positive"))
 
 

@@ -11,7 +11,7 @@ from tests.quick import quick_fits
 def scratch(tmp_path, monkeypatch):
     """The folder in which the studies imported so far keep their results, data, models and curves."""
     quick_fits(monkeypatch)
-    places = {"RESULTS": tmp_path} | {name: tmp_path / name.lower() for name in ("DATA", "MODELS", "CURVES")}
+    places = {"RESULTS": tmp_path} | {name: tmp_path / name.lower() for name in ("DATA", "MODELS", "CURVES", "CELLS")}
     for module in [module for name, module in sys.modules.items() if name.startswith("paper.")]:
         for name in places.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, places[name])

@@ -21,7 +21,6 @@ from secret_rl.tasks import Data
 
 @pytest.fixture
 def tiny(scratch, monkeypatch):
-    monkeypatch.setattr(beyond_triggers, "THREADS", 1)
     options = {"steps": 60, "units": 16, "batch_size": 32}
     return Result("tiny", ("memory_len", "taxi_seen"), 2, held_out=50, episodes=100, options=options)
 
@@ -79,9 +78,13 @@ def test_unseen_tasks_are_run_apart(study, tasks, words, tmp_path, monkeypatch):
 
 
 def test_options_of_one_result_alone(capsys):
-    for wrong in (["credit_quality", "--only", "unlock"], ["--jobs", "2"]):
+    for wrong, said in (
+        (["credit_quality", "--only", "unlock"], "an option of beyond_triggers"),
+        (["--batch", "2"], "an option of deep_bonus"),
+        (["maze", "--jobs", "0"], "jobs must be at least 1, got 0"),
+    ):
         with pytest.raises(SystemExit):
             main(wrong)
-        assert "an option of beyond_triggers" in capsys.readouterr().err
+        assert said in capsys.readouterr().err
     with pytest.raises(ValueError, match="no such task: nonsense"):
         beyond_triggers.run(beyond_triggers.result(True), "", only="nonsense")

@@ -29,7 +29,7 @@ def test_runs_are_kept_and_taken_up(tiny, monkeypatch):
     assert [(r["label"], r["seed"]) for r in record["runs"]] == [("all", 0), ("half", 0), ("all", 1), ("half", 1)]
     assert record["command"] == "the command"
     assert record["runs"][0]["settings"]["source"]["episodes"] == 120
-    monkeypatch.setattr(credit_runs, "_fit_and_judge", None)
+    monkeypatch.setattr(credit_runs, "judge", None)
     credit_runs.run(tiny, "the command", device="cpu")
     assert json.loads(tiny.path.read_text()) == record, "nothing is run twice"
 

@@ -37,12 +37,12 @@ def tiny(scratch, source, monkeypatch):
 
 
 def test_every_cell_is_learned_kept_and_in_the_table(tiny, monkeypatch):
-    main(["deep_bonus", "--quick", "--only", "PPO, 8x8 3T1P", "--jobs", "3"])
+    main(["deep_bonus", "--quick", "--only", "PPO, 8x8 3T1P", "--batch", "3"])
     page = (tiny.path.parent / "tiny.md").read_text()
     assert "## DQN, 8x8 3T1P\n\nnot run\n" in page and "| credit bonus, count bonus | " in page
     learned = []
-    learn = deep_bonus.learn_batched
-    monkeypatch.setattr(deep_bonus, "learn_batched", lambda *given: learned.append(given) or learn(*given))
+    learn = deep_bonus.learn_together
+    monkeypatch.setattr(deep_bonus, "learn_together", lambda *given: learned.append(given) or learn(*given))
     (path,) = main(["deep_bonus", "--quick"])
     assert len(learned) == len(tiny.panels[0].conditions), "one after another, and those of PPO not again"
     record = json.loads(tiny.path.read_text())
@@ -57,7 +57,7 @@ def test_every_cell_is_learned_kept_and_in_the_table(tiny, monkeypatch):
     assert all(f"| {condition.label} | " in page for panel in tiny.panels for condition in panel.conditions)
     assert "2 mazes x 2 seeds x 128 steps, tested every 64" in page and "`python -m paper deep_bonus --quick`" in page
     before = tiny.path.read_bytes()
-    monkeypatch.setattr(deep_bonus, "learn_batched", lambda *_: pytest.fail("run twice"))
+    monkeypatch.setattr(deep_bonus, "learn_together", lambda *_: pytest.fail("run twice"))
     main(["deep_bonus", "--quick"])
     assert tiny.path.read_bytes() == before
 

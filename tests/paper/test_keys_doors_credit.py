@@ -40,7 +40,7 @@ def test_every_seed_is_run_told_and_not_run_twice(tiny, monkeypatch):
     for entry in record["panels"]:
         assert 0 <= entry["quality"]["share"] <= 1 and entry["quality"]["tolerance"] == 5
         assert entry["quality"]["rows"] == round(entry["quality"]["predicted"] * doors)
-    monkeypatch.setattr(keys_doors_credit, "_fit_and_judge", lambda *_: pytest.fail("run twice"))
+    monkeypatch.setattr(keys_doors_credit, "judge", lambda *_: pytest.fail("run twice"))
     keys_doors_credit.run(tiny, "the command", device="cpu")
     page = keys_doors_credit.table(tiny).read_text()
     assert f" | {record['panels'][0]['quality']['predicted']:.3f} | " in page

@@ -22,6 +22,7 @@ from paper import keys_doors_potentials, keys_doors_runs, keys_doors_transfer
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Solver
 from secret_rl.shaping import LearnedPotential, TablePotential
+from secret_rl.sweep import Workers
 from secret_rl.testing.shaping import OneEnvironment
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so short a fit may be warned of
@@ -56,7 +57,7 @@ def result_of(*panels):
 
 def test_every_condition_is_run_reported_and_not_run_twice(tiny, monkeypatch):
     result = result_of(tiny)
-    keys_doors_transfer.run(result, "the command", workers=2)
+    keys_doors_transfer.run(result, "the command", Workers(2))
     left = {path: path.stat().st_mtime_ns for path in tiny.files.folder.iterdir()}
     assert len([path for path in left if path.name.startswith("run-")]) == 6
     potentials = {c.label: tiny.files.potential(c, 0) for c in tiny.study.conditions if c.needs_data}
@@ -66,7 +67,7 @@ def test_every_condition_is_run_reported_and_not_run_twice(tiny, monkeypatch):
     assert content["settings"]["env"]["frame_skip"] == 8
     assert len(content["goals"]) == len(content["steps"]) == len(content["lengths"]) == len(content["returns"])
     assert [paid >= 5 for paid in content["returns"]] == content["goals"]
-    keys_doors_transfer.run(result, "the command", workers=2)  # nothing is left to do
+    keys_doors_transfer.run(result, "the command", Workers(2))  # nothing is left to do
     assert {path: path.stat().st_mtime_ns for path in tiny.files.folder.iterdir()} == left
     monkeypatch.setattr(keys_doors_transfer, "result", lambda quick: result)
     written = keys_doors_transfer.main(False, "the command", analyse_only=True)
@@ -76,11 +77,8 @@ def test_every_condition_is_run_reported_and_not_run_twice(tiny, monkeypatch):
         assert words in page
 
 
-def test_what_changed_is_run_again_and_nothing_starts_after_the_limit(tiny, tmp_path, credit):
+def test_what_changed_is_run_again(tiny, tmp_path, credit):
     study = replace(tiny.study, conditions=(Condition("none"), Condition("OnlineCredit", "OnlineCredit")), seeds=1)
-    messages = []
-    assert not keys_doors_runs.learn(study, tiny.files, workers=1, limit=0, tell=messages.append)
-    assert not messages
     with pytest.raises(FileNotFoundError, match="no run of this study"):
         keys_doors_transfer.gather(result_of(replace(tiny, study=study)), "the command")
     job, online = (study.conditions[0], 0, 0), (study.conditions[1], 0, 0)

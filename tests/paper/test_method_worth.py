@@ -57,7 +57,7 @@ def test_the_file_holds_tasks_their_true_events_and_credit(study, scratch):
 
 def test_agents_learn_from_the_file_alone_and_once(study, scratch, monkeypatch):
     run = {"device": "cpu", "file": scratch / "tables.npz"}
-    method_worth.run(study, "the command", only="taxi_delivery", jobs=3, **run)
+    method_worth.run(study, "the command", only="taxi_delivery", batch=3, **run)
     path = method_worth.run(study, "the command", **run)
     record = json.loads(path.read_text())
     conditions = ["none", "count bonus", "true events", "mine"]

@@ -1,8 +1,6 @@
 """The machinery of the result on online SECRET, at a tiny size."""
 
 import json
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +19,6 @@ from secret_rl.experimental import online as online_secret
 @pytest.fixture
 def tiny(scratch, monkeypatch):
     monkeypatch.setattr(online_secret, "SMALL_FIT", online_secret.SMALL_FIT | {"steps": 4, "units": 8})
-    monkeypatch.setattr(online, "WorkerPool", lambda *_, **__: nullcontext(SimpleNamespace(map=map)))  # sees patches
     monkeypatch.setattr(online_runs, "TEST_EVERY", 60)
     env = Panel.env
     small = {"size": 3, "max_steps": 12}
@@ -59,7 +56,7 @@ def test_each_condition_is_the_library_calls_and_nothing_is_run_twice(tiny, monk
     text = (tiny.path.parent / "tiny.md").read_text()
     for words in ("# Online SECRET", "## tiny, DQN", "episodes to 90% of the best", "refits gave", "of pending, cred"):
         assert words in text
-    monkeypatch.setattr(online, "_learn", None)
+    monkeypatch.setattr(online, "learn", lambda *_: pytest.fail("run twice"))
     assert online.main(False, "again") == written
     assert json.loads(tiny.path.read_text()) == record
 

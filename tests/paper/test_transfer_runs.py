@@ -51,7 +51,7 @@ def test_each_condition_is_the_library_calls_and_nothing_is_run_twice(tiny, monk
     text = (tiny.path.parent / "tiny.md").read_text()
     for words in ("# A tiny figure", "a note", "## tiny", "| OnlineCredit |", "P(improvement) over value", "60 target"):
         assert words in text
-    monkeypatch.setattr(transfer_runs, "_learn", None)
+    monkeypatch.setattr(transfer_runs, "learn", lambda *_: pytest.fail("run twice"))
     transfer_runs.make(tiny, "the command", analyse_only=False)
     assert json.loads(tiny.path.read_text()) == record
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import fill
@@ -29,7 +30,8 @@ class Benchmark(Command):
     methods: tuple[Method, ...] = ()  # Which methods; by default all.
     tasks: tuple[str, ...] = ()  # Which tasks; by default all whose rewards the past decides, but for keys_doors.
     seeds: int = 3  # Fits of each method on each task.
-    jobs: int = 0  # Cells at a time; by default one for each core.
+    jobs: int = 0  # Processes on this machine; by default one for each core.
+    ray: str | None = None  # Run on Ray: "auto", an address, or "local" for one of --jobs workers that ends with this.
     quick: bool = False  # Small data and short training, one seed, four tasks: five minutes on two cores.
     explorers: bool = False  # Write a page for each task, too, that shows the methods on the same episodes.
     list_tasks: bool = False  # Only say which tasks there are.
@@ -39,6 +41,7 @@ class Benchmark(Command):
         from secret_rl.evaluation import benchmark, worth
         from secret_rl.evaluation.leaderboard import leaderboard
         from secret_rl.report.leaderboard import write_explorers, write_leaderboard
+        from secret_rl.sweep import Failure, Workers
         from secret_rl.tasks import tasks
 
         if self.list_tasks:
@@ -54,9 +57,9 @@ class Benchmark(Command):
             raise UsageError(f"--seeds must be at least 1 and --jobs 0 or more, got {self.seeds} and {self.jobs}")
         few = benchmark.QUICK_TASKS if self.quick and not self.tasks else self.tasks
         cells = benchmark.cells_of(self.methods, few, 1 if self.quick else self.seeds, quick=self.quick)
-        jobs = self.jobs or os.cpu_count() or 1
-        failed = benchmark.run(self.out, cells, jobs=jobs)
-        failed |= worth.run(self.out, [cell for cell in cells if cell not in failed], jobs=jobs)
+        workers = Workers(self.jobs or os.cpu_count() or 1, self.ray)
+        failed = benchmark.run(self.out, cells, workers)
+        failed |= worth.run(self.out, [cell for cell in cells if cell not in failed], workers)
         board = leaderboard(self.out, cells)
         pages = write_explorers(self.out, self.out, cells) if self.explorers else []
         about = f"{_command(self)}, {datetime.now(UTC).date()}, {_machine()}."
@@ -65,9 +68,8 @@ class Benchmark(Command):
             f"{s.method:28} AP {s.average_precision:.2f}  rank {s.rank:4.1f}  first {s.first:2d} of {s.tasks}"
             for s in board.standings
         ]
-        lines += [f"failed  {cell.name}: {reason}" for cell, reason in failed.items()]
-        lines += [f"again   secret-rl benchmark --out {self.out} --methods {cell.method} --tasks {cell.task}"
-                  f"{' --quick' * self.quick}" for cell in failed]  # fmt: skip
+        lines += [f"failed  {Failure(cell.name, asdict(cell), reason)}" for cell, reason in failed.items()]
+        lines += [f"again   {self._repeated()}"] if failed else []
         lines += [f"saved   {path}" for path in (written[0], *pages)]
         self.answer(
             "\n".join(lines),
@@ -77,6 +79,12 @@ class Benchmark(Command):
                 "failed": {cell.name: reason for cell, reason in failed.items()},
             },
         )
+
+    def _repeated(self) -> str:
+        """The command that computes what is missing, and nothing else."""
+        words = [_command(self).strip("`"), f"--out {self.out}", f"--jobs {self.jobs}" * bool(self.jobs)]
+        words += [f"--ray {self.ray}" if self.ray else "", "--explorers" * self.explorers]
+        return " ".join(word for word in words if word)
 
 
 def _command(options: Benchmark) -> str:

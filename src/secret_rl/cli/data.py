@@ -28,12 +28,13 @@ class Collect(Command):
     success_share: float | None = None  # Keep rolling out until this share of the episodes holds a positive reward.
     option: EnvOptions = ()  # Options of the environment, for example: --option size=8 triggers=3 prizes=1
     workers: int = 1  # Processes to share the work (threads for compiled environments); the result is the same.
+    ray: str | None = None  # Have them on Ray: "auto", an address, or "local" for one that ends with this.
     overwrite: bool = False  # Replace what is at OUT.
 
     def run(self) -> None:
         """Collect and save."""
         started = time.perf_counter()
-        how = self.given("seed", "success_share", "workers", "out", "overwrite")
+        how = self.given("seed", "success_share", "workers", "ray", "out", "overwrite")
         data = secret_rl.collect(self.env, self.episodes, env_options=options_of(self.option), **how)
         seconds, summary = time.perf_counter() - started, data.summary()
         self.saved(

@@ -40,6 +40,10 @@ class Paper(Command):
 
     names: Positional[tuple[str, ...]] = ()  # Which results; all of them if none is named.
     quick: bool = False  # A small size for two cores.
+    jobs: int | None = None  # Runs at a time, each in a process of its own; by default one, in this one.
+    ray: str | None = (
+        None  # Run on Ray: "auto", an address, or "local" for a Ray of --jobs workers that ends with this.
+    )
 
     def run(self) -> None:
         """Call the paper package of the clone."""
@@ -48,6 +52,10 @@ class Paper(Command):
         sys.path.insert(0, str(Path.cwd()))
         notes = sys.stderr if self.json else sys.stdout
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere if self.quiet else notes):
-            files = import_module("paper.__main__").main([*self.names, *(["--quick"] if self.quick else [])])
+            where = [
+                word for name in ("jobs", "ray") if (value := getattr(self, name)) for word in (f"--{name}", str(value))
+            ]
+            words = [*self.names, *(["--quick"] if self.quick else []), *where]
+            files = import_module("paper.__main__").main(words)
         if self.json:
             self.answer("", {"files": files})

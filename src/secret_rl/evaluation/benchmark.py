@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from secret_rl.credit.base import load_method, method_class, methods
 from secret_rl.evaluation.deletion import deletion_test
 from secret_rl.evaluation.quality import credit_quality
 from secret_rl.files import FileFormat, FileFormatError, plain
-from secret_rl.processes import run_each
 from secret_rl.progress import Show, progress_bar
+from secret_rl.sweep import Workers, run_each
 from secret_rl.tasks import Data, load_data, task_of, tasks
 from secret_rl.version import VERSION
 
@@ -104,13 +105,15 @@ def judge_of(cell: Cell) -> Cell:
     return replace(cell, method=JUDGE, seed=JUDGE_SEED)
 
 
-def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = None) -> dict[Cell, str]:
+def run(
+    folder: Path, cells: Sequence[Cell], workers: Workers | None = None, *, progress: Show = None
+) -> dict[Cell, str]:
     """Run the cells that are missing.
 
     Args:
         folder: Of data, models and results.
         cells: Those wanted.
-        jobs: Processes.
+        workers: Where they run.
         progress: Show a progress bar; by default if the terminal is interactive.
 
     Returns:
@@ -125,10 +128,11 @@ def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = 
     failed: dict[Cell, str] = {}
     with progress_bar(progress, "cells") as tick:
         done = len(cells) - len(missing)
-        for _ in run_each(_fit, [(folder, judge) for judge in judges], jobs, one_thread):
+        for _ in run_each([partial(_fitted, folder, judge) for judge in judges], workers, fresh=True):
             tick("judges of the deletion test", done, len(cells))  # a task that the judge cannot read has none
         shared = list(groups.values())
-        for number, reason in run_each(run_group, [(folder, group) for group in shared], jobs, one_thread):
+        # fresh: a process that has used memory before says less of what a fit takes
+        for number, reason in run_each([partial(run_group, folder, group) for group in shared], workers, fresh=True):
             done += len(shared[number])
             if reason is not None:
                 failed |= {cell: reason for cell in shared[number] if outcome_of(folder, cell) is None}
@@ -136,16 +140,11 @@ def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = 
     return failed
 
 
-def one_thread() -> None:
-    """Cells run beside each other: PyTorch's threads would only wait for one another."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
 def run_group(folder: Path, cells: Sequence[Cell]) -> None:
-    """Fit once, and write the outcome of each cell."""
+    """Fit once, and write the outcome of each cell that has none."""
     for cell in cells:
+        if outcome_of(folder, cell) is not None:  # written before the process was killed
+            continue
         try:
             outcome = _measured(folder, cell)
         except FileFormatError:  # a damaged file says nothing about the method
@@ -189,10 +188,6 @@ def _effort_of(folder: Path, cell: Cell) -> dict[str, Any] | None:
     content = _FORMAT.read_json(_facts(folder, cell))
     effort: dict[str, Any] = content["effort"]
     return effort if content["settings"] == replace(cell, method=cell.fitted_as).settings() else None
-
-
-def _fit(folder: Path, cell: Cell) -> None:
-    _fitted(folder, cell)
 
 
 def _fitted(folder: Path, cell: Cell) -> tuple[Any, dict[str, Any]]:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 from secret_rl.agents import QLearning
 from secret_rl.credit.base import CreditMethod, NotFittedError
 from secret_rl.envs.tabular import best_return, tabular_of
-from secret_rl.evaluation.benchmark import NEEDS_TRUTH, Cell, fitted_method, one_thread, outcome_of
+from secret_rl.evaluation.benchmark import NEEDS_TRUTH, Cell, fitted_method, outcome_of
 from secret_rl.evaluation.statistics import Estimate, mean
 from secret_rl.files import FileFormat
-from secret_rl.processes import run_each
 from secret_rl.progress import Show, progress_bar
 from secret_rl.shaping import OnlineCredit, PotentialShaping, estimate_potential
+from secret_rl.sweep import Workers, run_each
 from secret_rl.tasks import Task, task_of
 from secret_rl.trajectories import collect
 
@@ -97,7 +98,9 @@ def worth_of(folder: Path, cell: Cell) -> dict[str, Any] | None:
     return found if content["settings"] == _settings(cell) else None
 
 
-def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = None) -> dict[Cell, str]:
+def run(
+    folder: Path, cells: Sequence[Cell], workers: Workers | None = None, *, progress: Show = None
+) -> dict[Cell, str]:
     """Measure what is missing, for cells whose task has instances; the cells that failed, with the reason.
 
     A method that could not read its task is left out.
@@ -107,9 +110,8 @@ def run(folder: Path, cells: Sequence[Cell], *, jobs: int = 1, progress: Show = 
     missing = [cell for cell in wanted if worth_of(folder, cell) is None]
     failed: dict[Cell, str] = {}
     with progress_bar(progress, "learners") as tick:
-        for done, (number, reason) in enumerate(
-            run_each(_measure, [(folder, c) for c in missing], jobs, one_thread), 1
-        ):
+        calls = [partial(_measure, folder, cell) for cell in missing]
+        for done, (number, reason) in enumerate(run_each(calls, workers), 1):
             if reason is not None:
                 failed[missing[number]] = reason
             tick(missing[number].name, len(wanted) - len(missing) + done, len(wanted))

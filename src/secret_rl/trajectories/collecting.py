@@ -35,6 +35,7 @@ def collect(
     max_episode_steps: int | None = None,
     max_draws: int | None = None,
     workers: int = 1,
+    ray: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: Show = None,
@@ -59,6 +60,8 @@ def collect(
         max_episode_steps: Truncate episodes here, for environments without a time limit.
         max_draws: Give up on ``success_share`` after this many rollouts (default 10,000 per episode).
         workers: Processes (threads for compiled environments) to share the work; the result is the same.
+        ray: Have so many workers on Ray: the address of a cluster, "auto" for the one that this machine is part of, or
+            "local" (``secret_rl.sweep.Workers``). A worker that is killed is replaced.
         out: Write to this path as episodes come, in bounded memory, and return them memory-mapped. A collection
             that was interrupted goes on where it stopped when called again.
         overwrite: Replace what is at ``out``.
@@ -84,7 +87,7 @@ def collect(
         check_numbers(getattr(made, "single_observation_space", made.observation_space))
         if made is not env:
             stack.callback(made.close)
-        play = _player(made, make_env, policy, seed, workers, annotations, max_episode_steps)
+        play = _player(made, make_env, policy, seed, workers, ray, annotations, max_episode_steps)
         meta = env_meta(made) | {"policy": policy_name(policy), "seed": int(seed)}
         meta |= {"success_share": success_share, "episodes": episodes}
         if play.func is vector_blocks:
@@ -130,20 +133,24 @@ def _resolve(env: EnvLike, options: dict[str, Any]) -> tuple[Any, Callable[[], g
 
 def _player(
     env: Any, make_env: Callable[[], gym.Env[Any, Any]] | None, policy: Any, seed: int, workers: int,
-    annotations: Iterable[str] | None, max_episode_steps: int | None,
+    ray: str | None, annotations: Iterable[str] | None, max_episode_steps: int | None,
 ) -> partial[Blocks]:  # fmt: skip
     """How to play: a function of a selection."""
     names = annotation_names(env, annotations)
     plain = isinstance(policy, str) and policy == "random" and annotations is None and max_episode_steps is None
     if plain and _is_bare(env) and hasattr(env.unwrapped, "random_episodes"):
+        if ray is not None:
+            raise ValueError("ray does not apply to random play of this environment, which is compiled: use workers")
         return partial(compiled_blocks, env, seed, workers)
     if isinstance(env, VectorEnv):
+        if ray is not None:
+            raise ValueError("ray does not apply to a vector env, which is in this process: give an id")
         if workers > 1:
             raise ValueError(f"a vector env shares out its own work: use workers=1, got {workers}")
         if max_episode_steps is not None:
             raise ValueError("max_episode_steps does not apply to a vector env: give its sub-envs a TimeLimit")
         return partial(vector_blocks, env, policy, seed, names)
-    return partial(env_blocks, env, make_env, policy, seed, workers, names, max_episode_steps)
+    return partial(env_blocks, env, make_env, policy, seed, workers, names, max_episode_steps, ray)
 
 
 def _is_bare(env: Any) -> bool:

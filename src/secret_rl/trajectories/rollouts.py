@@ -9,9 +9,9 @@ import inspect
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from secret_rl.processes import WorkerPool
 from secret_rl.seeding import episode_seeds, first_vector_seed, policy_seed
+from secret_rl.sweep import RETRIES, Place, Workers, enter_place, place_of, ray_of
 from secret_rl.trajectories.building import EpisodeBuilder
 from secret_rl.trajectories.nested import arrays_of, map_arrays
 from secret_rl.trajectories.types import Trajectories
@@ -222,16 +223,16 @@ def _player(env: Any, policy: Any, annotations: tuple[str, ...], max_episode_ste
 
 def env_blocks(
     env: gym.Env[Any, Any], make_env: Callable[[], gym.Env[Any, Any]] | None, policy: Any, seed: int, workers: int,
-    annotations: tuple[str, ...], max_episode_steps: int | None, selection: Selection,
+    annotations: tuple[str, ...], max_episode_steps: int | None, ray: str | None, selection: Selection,
 ) -> Blocks:  # fmt: skip
-    """Any Gymnasium environment, one reset with its own seed per episode, in one or several processes."""
+    """Any Gymnasium environment, one reset with its own seed per episode, in one or several processes, or on Ray."""
     how = policy, annotations, max_episode_steps
     play = _player(env, *how)
     if selection.complete:  # an interrupted collection that only lacked its name
         return
     try:
-        with _worker_pool(workers, (make_env, *how)) if workers > 1 else nullcontext() as pool:
-            for episodes in _draws(play, pool, seed, workers, selection):
+        with _elsewhere(workers, ray, (make_env, *how)) as begin:
+            for episodes in _draws(begin or partial(partial, play), seed, workers if begin else 0, selection):
                 yield from _kept(selection, episodes, env.observation_space, env.action_space)
                 if selection.complete:
                     return
@@ -242,17 +243,19 @@ def env_blocks(
         ) from broken
 
 
-def _draws(
-    play: Play, pool: Executor | None, seed: int, workers: int, selection: Selection
-) -> Iterator[list[dict[str, Any]]]:
+Begin = Callable[[list[int]], Callable[[], list[dict[str, Any]]]]
+"""Begins to play an episode for each seed; what it gives waits for them."""
+
+
+def _draws(begin: Begin, seed: int, workers: int, selection: Selection) -> Iterator[list[dict[str, Any]]]:
     """Draws in their order, a task at a time; so few are under way at once that memory is bounded."""
     drawn, count = selection.drawn, 1  # the first ones show how large they are
     last = 2**63 if selection.success_share is not None else drawn + selection.episodes - selection.kept
     under_way: deque[Callable[[], list[dict[str, Any]]]] = deque()
     while drawn < last or under_way:
-        while drawn < last and len(under_way) < (_TASKS_PER_WORKER * workers if pool else 1):
+        while drawn < last and len(under_way) < max(_TASKS_PER_WORKER * workers, 1):
             seeds = episode_seeds(seed, drawn, min(count, last - drawn)).tolist()
-            under_way.append(pool.submit(_play_in_worker, seeds).result if pool else partial(play, seeds))
+            under_way.append(begin(seeds))
             drawn += len(seeds)
         episodes = under_way.popleft()()
         size = sum(array.nbytes for episode in episodes for array in arrays_of(episode["observations"]))
@@ -260,15 +263,28 @@ def _draws(
         yield episodes
 
 
-def _worker_pool(workers: int, recipe: tuple[Any, ...]) -> WorkerPool:
+@contextmanager
+def _elsewhere(workers: int, ray: str | None, recipe: tuple[Any, ...]) -> Iterator[Begin | None]:
+    """How to have tasks done in other processes, of this machine or of a Ray cluster; None: it is one worker, here."""
+    if workers == 1 and ray is None:
+        yield None
+        return
     if recipe[0] is None:
         remedy = "give an id, a function that makes it, or an env from gymnasium.make"
         raise ValueError(f"workers={workers} needs an environment that can be made again in each of them: {remedy}")
     try:
-        return WorkerPool(workers, _start_worker, cloudpickle.dumps(recipe))
+        sent = cloudpickle.dumps(recipe)
     except Exception as refused:
         message = f"the environment or policy cannot be sent to {workers} workers ({refused}): use workers=1"
         raise ValueError(message) from refused
+    if ray is None:
+        with WorkerPool(workers, _start_worker, sent) as pool:
+            yield lambda seeds: pool.submit(_play_in_worker, seeds).result
+        return
+    with ray_of(Workers(workers, ray)) as cluster:
+        task = cluster.remote(num_cpus=1, max_retries=RETRIES)(_play_on_node)
+        shared, place = cluster.put(sent), place_of()
+        yield lambda seeds: partial(cluster.get, task.remote(shared, place, seeds))
 
 
 _play: Play  # of a worker process
@@ -278,6 +294,18 @@ def _start_worker(recipe: bytes) -> None:
     global _play
     make_env, *how = cloudpickle.loads(recipe)
     _play = _player(make_env(), *how)
+
+
+_recipe: bytes | None = None  # of a worker of Ray, which keeps its environment from task to task
+
+
+def _play_on_node(recipe: bytes, place: Place, seeds: list[int]) -> list[dict[str, Any]]:
+    global _recipe
+    if recipe != _recipe:
+        enter_place(place)
+        _start_worker(recipe)
+        _recipe = recipe
+    return _play(seeds)
 
 
 def _play_in_worker(seeds: list[int]) -> list[dict[str, Any]]:
