@@ -21,6 +21,7 @@ ELSEWHERE = {  # only when named: module and function
     "parallel": ("parallel", "run"),
     "fit": ("fit", "run"),
     "long_episodes": ("long_episodes", "run"),
+    "large_store": ("large_store", "run"),
 }
 
 

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 LARGE_ROW = 1024  # bytes from which a row is a picture
 _LEVEL = 6  # of zlib: half the size of level 1 and as fast to read; see benchmarks/results
-_GAP = 1 << 16  # bytes between two rows that are read through rather than skipped
+_GAP = 1 << 12  # bytes between two rows that are read through rather than skipped
 _AT_A_TIME = 8 << 20  # bytes of a file that are unpacked together
 
 
@@ -103,10 +103,18 @@ class _File:
             found = os.fstat(file)
             if (found.st_ino, found.st_size) != self.identity:
                 raise FileFormatError(f"{self.path} was replaced after it was opened: load the trajectories again")
+            raw = _bytes_of(out)
             for first, end, place in runs:
-                _fill(file, out[place : place + end - first], NPY_HEADER + first * each, self.path)
+                self._fill(file, raw[place * each : (place + end - first) * each], NPY_HEADER + first * each)
         finally:
             os.close(file)
+
+    def _fill(self, file: int, wanted: memoryview, at: int) -> None:
+        while wanted:
+            count = os.preadv(file, [wanted], at)
+            if not count:
+                raise FileFormatError(f"{self.path} is shorter than when it was opened: restore it or collect it again")
+            wanted, at = wanted[count:], at + count
 
 
 @dataclass(frozen=True)
@@ -155,15 +163,8 @@ class _Packed:
         row[:] = np.frombuffer(found, np.uint8)
 
 
-def _fill(file: int, rows: Array, at: int, path: Path) -> None:
-    """Read the bytes of some rows."""
-    wanted = rows.reshape(-1).view(np.uint8).data
-    done = 0
-    while done < len(wanted):
-        count = os.preadv(file, [wanted[done:]], at + done)
-        if not count:
-            raise FileFormatError(f"{path} is shorter than when it was opened: restore it or collect the data again")
-        done += count
+def _bytes_of(array: Array) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
 
 
 class StoredRows:
@@ -217,14 +218,19 @@ class StoredRows:
         if wanted[0] < 0 or wanted[-1] >= len(self):
             raise IndexError(f"rows {wanted[0]} to {wanted[-1]} of {len(self)}")
         each = self.dtype.itemsize * math.prod(self.shape[1:])
-        cuts = np.flatnonzero(np.diff(wanted) > 1 + _GAP // max(each, 1) * (each < LARGE_ROW)) + 1
-        firsts, lasts = wanted[np.append(0, cuts)], wanted[np.append(cuts - 1, len(wanted) - 1)]
-        places = np.concatenate([[0], np.cumsum(lasts + 1 - firsts)])
-        runs = zip(firsts + self._view[0], lasts + 1 + self._view[0], places, strict=False)
-        read = self._read([(int(first), int(end), int(place)) for first, end, place in runs], int(places[-1]))
-        run = np.searchsorted(firsts, wanted, side="right") - 1
-        at = (wanted - firsts[run] + places[run])[back]
-        return read if len(at) == len(read) and (np.diff(at) == 1).all() else read[at]
+        if each >= LARGE_ROW:  # straight to their places
+            return self._read(_runs(wanted[back] + self._view[0]), len(back))
+        cuts = np.flatnonzero(np.diff(wanted) > 1 + _GAP // max(each, 1)) + 1
+        firsts, ends = wanted[np.append(0, cuts)], wanted[np.append(cuts - 1, -1)] + 1
+        places = np.cumsum(np.append(0, ends - firsts))
+        read = self._read(
+            list(
+                zip((firsts + self._view[0]).tolist(), (ends + self._view[0]).tolist(), places.tolist(), strict=False)
+            ),
+            int(places[-1]),
+        )
+        part = np.searchsorted(firsts, wanted, side="right") - 1
+        return read[(wanted - firsts[part] + places[part])[back]]
 
     def _read(self, runs: Sequence[tuple[int, int, int]], count: int) -> Array:
         """Runs (first, end, place) of rows of the files, as one array of ``count`` rows."""
@@ -241,6 +247,14 @@ class StoredRows:
         for number, own in of_part.items():
             self._parts[number].read(own, out)
         return out
+
+
+def _runs(rows: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    """Rows that follow each other as (first, end, place), in the order of their files."""
+    places = np.append(0, np.flatnonzero(np.diff(rows) != 1) + 1)
+    firsts, counts = rows[places], np.diff(np.append(places, len(rows)))
+    order = np.argsort(firsts, kind="stable")
+    return list(zip(firsts[order].tolist(), (firsts + counts)[order].tolist(), places[order].tolist(), strict=True))
 
 
 def is_large(shape: Sequence[int], dtype: np.dtype[Any], least: int = LARGE_ROW) -> bool:
