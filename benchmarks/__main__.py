@@ -22,6 +22,8 @@ ELSEWHERE = {  # only when named: module and function
     "fit": ("fit", "run"),
     "sweep": ("sweep", "run"),
     "sweep_kills": ("sweep_kills", "run"),
+    "long_episodes": ("long_episodes", "run"),
+    "large_store": ("large_store", "run"),
 }
 
 

@@ -28,9 +28,10 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 _METADATA, _ABOUT = "__metadata__", "secret_rl"  # where a safetensors file holds our JSON
-_NPY_HEADER = 256  # bytes before the data of a growing file: enough for any row count, so that it can be patched
+NPY_HEADER = 256  # bytes before the data of a growing file: enough for any row count, so that it can be patched
 _CHUNK = 1 << 22
 _LONGEST_REASON = 300
+_CRC_POLYNOMIAL, _X_TO_0, _X_TO_8 = 0xEDB88320, 1 << 31, 1 << 23  # the highest bit is the lowest power
 _DTYPES = {
     "BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4", "I32": "<i4",
     "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8",
@@ -187,11 +188,31 @@ def plain(value: Any) -> Any:
 
 def crc32_of(array: Array, before: int = 0) -> int:
     """CRC-32 of the bytes of an array, in bounded memory also where they are on disk or apart."""
-    array = np.atleast_1d(array)
+    array = array if array.ndim else np.atleast_1d(array)
     rows = max(1, _CHUNK // max(array[:1].nbytes, 1))
     for first in range(0, len(array), rows):
         before = zlib.crc32(_raw(array[first : first + rows]), before)
     return before
+
+
+def joined_crc32(first: int, second: int, size: int) -> int:
+    """CRC-32 of two strings of bytes end to end, from those of each and the size of the second.
+
+    A CRC is a polynomial modulo another one: the first is multiplied with the power of x that so many bytes stand for.
+    """
+    power, factor = _X_TO_0, _X_TO_8
+    while size:
+        power = _crc_product(power, factor) if size & 1 else power
+        factor, size = _crc_product(factor, factor), size >> 1
+    return _crc_product(power, first) ^ second
+
+
+def _crc_product(one: int, other: int) -> int:
+    product = 0
+    for bit in range(31, -1, -1):
+        product ^= other if one >> bit & 1 else 0
+        other = other >> 1 ^ (_CRC_POLYNOMIAL if other & 1 else 0)
+    return product
 
 
 def _checksum(array: Array) -> int:
@@ -210,7 +231,7 @@ class NpyWriter:
     def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], rows: int = 0, crc: int = 0) -> None:
         self.path, self.dtype, self.shape, self.rows, self._crc = path, dtype, shape, rows, crc
         self._file = path.open("r+b" if rows else "wb")
-        self._file.truncate(_NPY_HEADER + rows * dtype.itemsize * math.prod(shape))
+        self._file.truncate(NPY_HEADER + rows * dtype.itemsize * math.prod(shape))
         self._write_header()
 
     @classmethod
@@ -258,7 +279,15 @@ class NpyWriter:
 
 
 def map_npy(folder: Path, entry: Mapping[str, Any]) -> Array:
-    """Map the rows of an entry, once its file has the right size and begins as it should."""
+    """Map the rows of an entry."""
+    path, dtype, shape = check_npy(folder, entry)
+    if not dtype.itemsize * math.prod(shape):
+        return np.zeros(shape, dtype)
+    return np.asarray(np.memmap(path, dtype, "r", NPY_HEADER, shape))
+
+
+def check_npy(folder: Path, entry: Mapping[str, Any]) -> tuple[Path, np.dtype[Any], tuple[int, ...]]:
+    """Path, dtype and shape of an entry; an error unless its file has the right size and begins as it should."""
     path, dtype, shape = folder / entry["file"], np.dtype(entry["dtype"]), tuple(entry["shape"])
     if path.name != entry["file"]:
         raise ValueError(f"it names the file {entry['file']!r} outside the folder: refused")
@@ -266,19 +295,17 @@ def map_npy(folder: Path, entry: Mapping[str, Any]) -> Array:
         raise ValueError(f"it says that {entry['file']} holds {dtype}: refused")
     if not path.is_file():
         raise ValueError(f"{path} is missing")
-    size, expected = path.stat().st_size, _NPY_HEADER + dtype.itemsize * math.prod(shape)
+    size, expected = path.stat().st_size, NPY_HEADER + dtype.itemsize * math.prod(shape)
     if size != expected:
         raise ValueError(f"{path} has {size:,} bytes, expected {expected:,}: it was truncated or overwritten")
     with path.open("rb") as file:
-        if file.read(_NPY_HEADER) != _npy_header(dtype, shape):
+        if file.read(NPY_HEADER) != _npy_header(dtype, shape):
             raise ValueError(f"the first bytes of {path} are damaged")
-    if expected == _NPY_HEADER:
-        return np.zeros(shape, dtype)
-    return np.asarray(np.memmap(path, dtype, "r", _NPY_HEADER, shape))
+    return path, dtype, shape
 
 
 def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """An ``.npy`` header (format 1.0) of a fixed length, so that the row count can be patched in place."""
     text = repr({"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
-    prefix = np.lib.format.magic(1, 0) + (_NPY_HEADER - 10).to_bytes(2, "little")
-    return prefix + text.encode("latin1").ljust(_NPY_HEADER - 11) + b"\n"
+    prefix = np.lib.format.magic(1, 0) + (NPY_HEADER - 10).to_bytes(2, "little")
+    return prefix + text.encode("latin1").ljust(NPY_HEADER - 11) + b"\n"

@@ -14,8 +14,9 @@ from secret_rl.env_ids import known_id
 from secret_rl.progress import Show, progress_bar
 from secret_rl.trajectories.building import annotation_names, env_meta
 from secret_rl.trajectories.rollouts import Blocks, Selection, compiled_blocks, env_blocks, policy_name, vector_blocks
+from secret_rl.trajectories.shards import ShardedStore
 from secret_rl.trajectories.spaces import check_numbers
-from secret_rl.trajectories.store import ResumableStore, check_target, load
+from secret_rl.trajectories.store import ResumableStore, check_target
 from secret_rl.trajectories.types import Trajectories
 
 _DRAWS_PER_EPISODE = 10_000  # before giving up on a success share, by default
@@ -38,6 +39,8 @@ def collect(
     ray: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    shard: str | None = None,
+    compress: bool = False,
     progress: Show = None,
 ) -> Trajectories:
     """Play episodes and keep what happened.
@@ -65,6 +68,9 @@ def collect(
         out: Write to this path as episodes come, in bounded memory, and return them memory-mapped. A collection
             that was interrupted goes on where it stopped when called again.
         overwrite: Replace what is at ``out``.
+        shard: Append to the folder ``out`` under this name, beside what other processes append at the same time: shards
+            of some 256 MB, each of which can be read once it is complete. Each name needs a seed of its own.
+        compress: Compress pictures on disk, without loss.
         progress: Show a progress bar, by default if the terminal is interactive; or call a function of (text, done,
             total).
 
@@ -79,8 +85,16 @@ def collect(
         raise ValueError(f"seed must be a non-negative integer, got {seed!r}")
     selection = Selection(episodes, success_share, _DRAWS_PER_EPISODE * episodes if max_draws is None else max_draws)
     with ExitStack() as stack:
-        store = None if out is None else stack.enter_context(closing(ResumableStore(Path(out))))
-        if store is not None:
+        if out is None and (shard is not None or compress):
+            raise ValueError(f"shard={shard!r} and compress={compress} say how to write: give out, too")
+        if shard is not None and overwrite:
+            raise ValueError("overwrite replaces a whole store, a shard is added to one: give one of them")
+        store: ResumableStore | ShardedStore | None = None
+        if out is not None:
+            path = Path(out)
+            store = ResumableStore(path, compress) if shard is None else ShardedStore(path, shard, compress)
+            stack.enter_context(closing(store))
+        if isinstance(store, ResumableStore):
             check_target(store.path, overwrite)
         with known_id(env):
             made, make_env = _resolve(env, dict(env_options or {}))
@@ -94,8 +108,7 @@ def collect(
             meta["num_envs"] = made.num_envs
         committed = None if store is None else store.resume(meta)
         if committed is not None:
-            selection.kept, selection.successes = len(committed), int(committed.successful.sum())
-            selection.drawn = int(committed.meta["drawn"])
+            selection.kept, selection.successes, selection.drawn = committed
         show = stack.enter_context(progress_bar(progress, "episodes", episodes))
         parts = []
         for block in stack.enter_context(closing(play(selection))):
@@ -112,7 +125,7 @@ def collect(
         if store is None:
             return Trajectories.concatenate(parts).with_meta(**meta)
         store.finish(meta, overwrite)
-    return load(store.path, verify=False)
+        return store.load()
 
 
 def _resolve(env: EnvLike, options: dict[str, Any]) -> tuple[Any, Callable[[], gym.Env[Any, Any]] | None]:

@@ -136,7 +136,7 @@ def check_trajectories(data: Any, content: bool = True) -> None:
     if data.final_states is not None and data.states is None:
         raise ValueError("final_states given without states")
     if not content:
-        columns = {name: array[:0] for name, array in columns.items()}
+        columns = {name: np.asarray(array[:0]) for name, array in columns.items()}
     check_rewards(columns["rewards"], offsets)
     for name in ("terminated", "truncated"):
         flags = columns[name]

@@ -121,18 +121,32 @@ class Trajectories:
     def load(cls, path: str | Path, *, verify: bool | None = None) -> "Trajectories":
         """Open saved trajectories, memory-mapped: the time does not depend on their size.
 
-        ``verify`` compares every byte with the stored checksums; by default only small stores are verified. Names,
-        sizes and offsets are always checked.
+        Of a folder of shards, those that are complete are opened as one; see ``refreshed``. Their pictures stay on
+        disk, as ``stored.StoredRows``, until they are asked for. ``verify`` compares every byte with the stored
+        checksums; by default only small stores are verified. Names, sizes and offsets are always checked.
         """
         from secret_rl.trajectories.store import load
 
         return load(path, verify=verify)
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write a folder of ``.npy`` files and a JSON header, all or nothing."""
+    def save(self, path: str | Path, *, overwrite: bool = False, compress: bool = False) -> Path:
+        """Write a folder of ``.npy`` files and a JSON header, all or nothing.
+
+        A folder of such folders is read as one store, of shards. ``compress`` pictures, without loss.
+        """
         from secret_rl.trajectories.store import save
 
-        return save(self, path, overwrite=overwrite)
+        return save(self, path, overwrite=overwrite, compress=compress)
+
+    def refreshed(self) -> "Trajectories":
+        """A store of shards with those that were added since it was opened, after those that were there."""
+        from secret_rl.trajectories.store import load_shards, shard_folders
+
+        known: tuple[Path, ...] = vars(self).get("shards", ())
+        if not known:
+            raise ValueError("these trajectories were not loaded from a folder of shards: nothing is added to them")
+        added = [shard for shard in shard_folders(known[0].parent) if shard not in known]
+        return load_shards([*known, *added]) if added else self
 
     @classmethod
     def concatenate(cls, parts: Sequence["Trajectories"]) -> "Trajectories":
@@ -213,6 +227,25 @@ class Trajectories:
         size = min(max(round(fraction * len(self)), 1), len(self) - 1)
         order = np.random.default_rng(seed).permutation(len(self))
         return np.sort(order[size:]), np.sort(order[:size])
+
+    def batches(
+        self, size: int, *, seed: int | Sequence[int] | None = None, start: int = 0, buffer: int = 64 << 20
+    ) -> Iterator["Trajectories"]:
+        """All episodes once, ``size`` at a time, read ahead by another thread in bounded memory.
+
+        With a seed, in shuffled order: blocks of neighbouring episodes (1 MB, or one long episode) are shuffled, then
+        the episodes of all blocks that fill the buffer. The seed decides the order, and ``start=n`` goes on after the
+        first ``n`` batches.
+
+        Args:
+            size: Episodes of a batch.
+            seed: Of the order, such as ``[seed, epoch]``; None: as they are stored.
+            start: Number of the first batch.
+            buffer: Bytes of episodes that are shuffled together; two of these are in memory.
+        """
+        from secret_rl.trajectories.streaming import batches
+
+        return batches(self, size, seed, start, buffer)
 
     def summary(self) -> "Summary":
         """Episodes, lengths, returns, rewards by sign, share successful; reads the rewards and flags only."""
@@ -326,10 +359,12 @@ class Trajectories:
         if not -len(self) <= i < len(self):
             raise IndexError(f"episode {i} of {len(self)}")
         one = self._slice(i % len(self), i % len(self) + 1)
+        columns = ("observations", "actions", "rewards", "states", "annotations")
+        rows = {name: map_arrays(np.asarray, nest) for name in columns if (nest := getattr(one, name)) is not None}
         finals = (one.final_observations, one.final_states)
         observation, state = (None if nest is None else map_arrays(lambda rows: rows[0], nest) for nest in finals)
         return Episode(
-            **{name: getattr(one, name) for name in ("observations", "actions", "rewards", "states", "annotations")},
+            **rows,
             terminated=bool(one.terminated[-1]),
             truncated=bool(one.truncated[-1]),
             final_observation=observation,

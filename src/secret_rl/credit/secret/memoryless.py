@@ -21,6 +21,7 @@ _JUDGED_STEPS = 1 << 13  # of a validation
 _LEARNING_RATE, _WEIGHT_DECAY = 2e-3, 1e-2
 _ROWS_AT_A_TIME = 1 << 14
 _BETTER = 0.003  # share by which a loss must fall to be progress
+_Drawn = tuple[NDArray[np.int64], NDArray[np.float32]]  # steps and their weights
 _MOST_DRAWN = 50.0  # times the mean: how often an episode is drawn at most
 
 
@@ -63,8 +64,9 @@ class Memoryless(nn.Module):
             if tokens.ids is not None:
                 _, first, inverse = np.unique(tokens.ids[steps], return_index=True, return_inverse=True)
                 distinct = steps[first]
-            parts = np.array_split(distinct, -(-len(distinct) // _ROWS_AT_A_TIME))
-            found = [model(tokens.rows(part, device), Dropout(None)).softmax(-1).cpu().numpy() for part in parts]
+            parts = np.array_split(distinct, -(-len(distinct) // tokens.at_a_time(_ROWS_AT_A_TIME, device)))
+            read = tokens.ahead(lambda part: tokens.rows(part, device), parts)
+            found = [model(rows, Dropout(None)).softmax(-1).cpu().numpy() for rows in read]
             result[steps] += share[steps, None] * np.concatenate(found)[inverse]
         return result
 
@@ -113,23 +115,28 @@ def _fit_one(
     optimiser = torch.optim.AdamW(model.parameters(), _LEARNING_RATE, weight_decay=_WEIGHT_DECAY)
     sampler = _Sampler(tokens, train, _BATCH)
 
-    def loss_of(steps: NDArray[np.int64], weights: NDArray[np.float32], dropout: Dropout) -> Tensor:
-        wanted, shares = (torch.from_numpy(a).to(device) for a in (tokens.classes[steps].astype(np.int64), weights))
-        logits = model(tokens.rows(steps, device), dropout)
-        return (shares * nn.functional.cross_entropy(logits, wanted, reduction="none")).sum()
+    def read(drawn: _Drawn) -> tuple[_Drawn, Rows]:
+        return drawn, tokens.rows(drawn[0], device)
+
+    def loss_of(drawn: _Drawn, rows: Rows, dropout: Dropout) -> Tensor:
+        classes, weights = tokens.classes[drawn[0]].astype(np.int64), drawn[1]
+        wanted, shares = (torch.from_numpy(a).to(device) for a in (classes, weights))
+        return (shares * nn.functional.cross_entropy(model(rows, dropout), wanted, reduction="none")).sum()
 
     @torch.no_grad()
     def validate() -> float:
         model.eval()
-        parts = np.array_split(np.arange(len(judged)), -(-len(judged) // _ROWS_AT_A_TIME))
-        total = sum(float(loss_of(judged[part], shares[part], Dropout(None))) for part in parts)
+        parts = np.array_split(np.arange(len(judged)), -(-len(judged) // tokens.at_a_time(_ROWS_AT_A_TIME, device)))
+        some = tokens.ahead(read, [(judged[part], shares[part]) for part in parts])
+        total = sum(float(loss_of(*found, Dropout(None))) for found in some)
         model.train()
         return total
 
     tick("without memory", 0, _UPDATES)
     best, kept, waited = validate(), deepcopy(model.state_dict()), 0
-    for update in range(1, _UPDATES + 1):
-        loss = loss_of(*sampler.draw(rng), Dropout(generator))
+    draws = (sampler.draw(rng) for _ in range(_UPDATES))
+    for update, found in enumerate(tokens.ahead(read, draws), 1):
+        loss = loss_of(*found, Dropout(generator))
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()

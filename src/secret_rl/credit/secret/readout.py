@@ -62,7 +62,8 @@ def attribute(
     steps = np.flatnonzero(wanted)
     episodes = np.searchsorted(tokens.offsets, steps, side="right") - 1
     found: list[tuple[Any, ...]] = [tuple(np.zeros(0, dtype) for dtype in [np.int64] * 4 + [np.float32] * 2)]
-    for part in _blocks(episodes, tokens.lengths, 2 * tolerance + 1):
+    most = tokens.at_a_time(_STEPS_AT_A_TIME, device)
+    for part in _blocks(episodes, tokens.lengths, most, 2 * tolerance + 1):
         found += _rows(model, tokens, table, steps[part], episodes[part], tolerance, device)
         tick("", int(part[-1]) + 1, len(steps))
     episode, step, predicted_at, sizes, evidence, weights = map(np.concatenate, zip(*found, strict=True))
@@ -79,7 +80,9 @@ def attribute(
     )
 
 
-def _blocks(episodes: NDArray[np.int64], lengths: NDArray[np.int64], each: int) -> list[NDArray[np.int64]]:
+def _blocks(
+    episodes: NDArray[np.int64], lengths: NDArray[np.int64], at_a_time: int, each: int
+) -> list[NDArray[np.int64]]:
     """Numbers of rewards, all those of an episode together, whose padded episodes fit in memory together.
 
     ``each`` is how many rows belong to a reward.
@@ -89,7 +92,7 @@ def _blocks(episodes: NDArray[np.int64], lengths: NDArray[np.int64], each: int) 
     for i, (episode, rows) in enumerate(zip(distinct.tolist(), (counts * each).tolist(), strict=True)):
         longest, most = max(longest, int(lengths[episode])), max(most, rows)
         steps = longest * (i - first + 1)
-        if i > first and (steps > _STEPS_AT_A_TIME or steps * most > _PAIRS_AT_A_TIME):
+        if i > first and (steps > at_a_time or steps * most > _PAIRS_AT_A_TIME):
             cuts.append(episode)
             first, longest, most = i, int(lengths[episode]), rows
     blocks = np.split(np.arange(len(episodes)), np.searchsorted(episodes, cuts))
@@ -195,7 +198,7 @@ def source_queries(
     rewarded = np.flatnonzero(np.asarray(data.rewards) > 0)
     order = np.random.default_rng(seed).permutation(rewarded)
     episodes = np.searchsorted(tokens.offsets, order, side="right") - 1
-    at_a_time = max(1, _STEPS_AT_A_TIME // int(tokens.lengths.max()))
+    at_a_time = max(1, tokens.at_a_time(_STEPS_AT_A_TIME, device) // int(tokens.lengths.max()))
     found: list[tuple[Tensor, Tensor]] = []
     for first in range(0, len(order), at_a_time):
         part = slice(first, first + at_a_time)

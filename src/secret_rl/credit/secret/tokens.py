@@ -1,7 +1,8 @@
 """Steps as the model reads them: distinct (observation, action) pairs once, and which of them each step is."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -12,13 +13,21 @@ from secret_rl.credit.base import Specs
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.encoders import as_tensor
 from secret_rl.trajectories.nested import arrays_of, map_arrays
+from secret_rl.trajectories.stored import LARGE_ROW, StoredRows
+from secret_rl.trajectories.streaming import read_ahead
 
 if TYPE_CHECKING:
     from secret_rl.trajectories import Trajectories
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 _ROWS_AT_A_TIME = 1 << 17
 _SAMPLE, _EXAMPLES = 1 << 16, 10_000
-_MAX_ROW_BYTES = 1024  # beyond this, observations are pictures that hardly ever repeat
+_MAX_ROW_BYTES = LARGE_ROW  # beyond this, observations are pictures that hardly ever repeat
+_EXAMPLE_BYTES = 32 << 20
+_MOVED_BYTES = 256 << 20  # that are copied to a GPU at a time
+_BYTES_AT_A_TIME = 32 << 20  # of rows, on a CPU: as numbers in a network they take many times that
 _SHARE_OF_FREE = 0.5  # of a GPU's memory that rows may take
 _MAX_SHARE = 0.25  # a table pays off if steps repeat at least four times on average
 _FEW_ROWS = 64  # make a table in any case
@@ -105,6 +114,21 @@ class Tokens:
         """(episodes,) steps of each."""
         return np.diff(self.offsets)
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a step as it is stored."""
+        arrays = [*arrays_of(self.observations), *arrays_of(self.actions)]
+        return int(sum(array.nbytes for array in arrays) // max(len(arrays[0]), 1))
+
+    def at_a_time(self, most: int, device: torch.device) -> int:
+        """Steps that a network takes together: fewer than ``most`` where they are pictures, but for GPUs."""
+        return most if device.type != "cpu" else max(1, min(most, _BYTES_AT_A_TIME // max(self.row_bytes, 1)))
+
+    def ahead(self, read: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """``map``, by another thread where rows are on disk: the next ones are read while some are worked with."""
+        arrays = [*arrays_of(self.observations), *arrays_of(self.actions)]
+        return read_ahead(read, items) if any(isinstance(a, StoredRows) for a in arrays) else map(read, items)
+
     def steps_of(self, episodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """The steps of some episodes, in their order."""
         starts, lengths = self.offsets[episodes], self.lengths[episodes]
@@ -126,8 +150,9 @@ class Tokens:
         def moved(array: NDArray[Any]) -> Tensor:
             """A part at a time: it may be larger than the memory of this machine."""
             rows = torch.empty(array.shape, dtype=as_tensor(np.asarray(array[:1])).dtype, device=device)
-            for start in range(0, len(array), _ROWS_AT_A_TIME):
-                part = slice(start, start + _ROWS_AT_A_TIME)
+            each = max(1, min(_ROWS_AT_A_TIME, len(array) * _MOVED_BYTES // max(array.nbytes, 1)))
+            for start in range(0, len(array), each):
+                part = slice(start, start + each)
                 rows[part] = as_tensor(np.asarray(array[part])).to(device)
             return rows
 
@@ -179,8 +204,9 @@ def _distinct_rows(columns: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDAr
     parts = [slice(first, first + _ROWS_AT_A_TIME) for first in range(0, rows, _ROWS_AT_A_TIME)]
     hashes = np.concatenate([_hashes([column[part] for column in columns]) for part in parts])
     _, where, ids = np.unique(hashes, return_index=True, return_inverse=True)
+    table = [column[where] for column in columns]
     for part in parts:  # hashes may collide: rows decide
-        if any(not np.array_equal(column[part], column[where][ids[part]]) for column in columns):
+        if any(not np.array_equal(column[part], rows[ids[part]]) for column, rows in zip(columns, table, strict=True)):
             return None
     return where, ids.astype(np.int32)
 
@@ -200,7 +226,9 @@ def _names_of(columns: list[NDArray[Any]]) -> NDArray[np.int32] | None:
 
 def example_rows(data: "Trajectories", nest: Any) -> Any:
     """Rows from all over the data, of its observations or actions."""
-    rows = np.unique(np.linspace(0, data.steps - 1, _EXAMPLES).astype(np.int64))
+    each = sum(array.nbytes for array in arrays_of(nest)) // max(data.steps, 1)
+    count = min(_EXAMPLES, _EXAMPLE_BYTES // max(each, 1) + 1)
+    rows = np.unique(np.linspace(0, data.steps - 1, count).astype(np.int64))
     return map_arrays(lambda array: np.asarray(array[rows]), nest)
 
 

@@ -117,11 +117,12 @@ class Trainer:
         """Make some updates; give the mean loss."""
         self.model.train()
         losses = []
-        for _ in range(updates):
+        episodes = map(self._episodes_of, range(self.step, self.step + updates))
+        for batch in self.tokens.ahead(lambda drawn: self.tokens.batch(drawn, self.device), episodes):
             for group in self.optimiser.param_groups:
                 group["lr"] = self.learning_rate(self.step)
             generator = torch.Generator(self.device).manual_seed(update_seed(self.seed, self.step))
-            loss = self.loss(self.tokens.batch(self._episodes_of(self.step), self.device), generator)
+            loss = self.loss(batch, generator)
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), _MOST_GRADIENT)
@@ -189,8 +190,8 @@ def evaluate(
     counts = np.zeros((classes, classes), np.int64)
     ends = np.cumsum(tokens.lengths[episodes])
     log_probabilities = np.empty(int(ends[-1]), np.float32)
-    for part in _evaluation_batches(tokens.lengths[episodes], swap_pasts):
-        batch = tokens.batch(episodes[part], device)
+    parts = _evaluation_batches(tokens.lengths[episodes], tokens.at_a_time(_EVALUATION_BATCH_STEPS, device), swap_pasts)
+    for part, batch in tokens.ahead(lambda part: (part, tokens.batch(episodes[part], device)), parts):
         encoded = model.encode(batch.rows, Dropout(None))
         lengths, times = tokens.lengths[episodes[part]], np.arange(batch.index.shape[1])
         if look_back:
@@ -210,9 +211,9 @@ def evaluate(
     return Evaluation(Confusion(counts), log_probabilities)
 
 
-def _evaluation_batches(lengths: NDArray[np.int64], swap_pasts: bool) -> list[NDArray[np.int64]]:
+def _evaluation_batches(lengths: NDArray[np.int64], steps: int, swap_pasts: bool) -> list[NDArray[np.int64]]:
     longest = int(lengths.max())
-    size = min(max(1, _EVALUATION_BATCH_STEPS // longest), at_a_time(longest))
+    size = min(max(1, steps // longest), at_a_time(longest))
     if swap_pasts:  # with at least one other, whatever its length: how an episode ends shows in its length
         return np.array_split(np.arange(len(lengths)), max(1, len(lengths) // max(2, size)))
     by_length = np.argsort(lengths, kind="stable")
