@@ -1,4 +1,4 @@
-"""CPU seconds until ``secret-rl`` has said its help, its version or its completion, now and before it imported lazily."""
+"""CPU seconds in which ``secret-rl`` says its help, version or completion, now and before imports were lazy."""
 
 import os
 import resource

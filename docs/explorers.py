@@ -1,8 +1,8 @@
 """Credit explorer pages of four tasks, in ``runs/explorers``: ``make explorers``.
 
-``--gallery`` writes smaller pages into ``docs/gallery``, for the site; ``--pictures`` takes screenshots. Data and models
-are small and made in minutes on two cores, unless models of the paper's results are on this machine: these pages show
-the explorer, not how good credit can be.
+``--gallery`` writes smaller pages into ``docs/gallery``, for the site; ``--pictures`` takes screenshots. Data and
+models are small and made in minutes on two cores, unless models of the paper's results are on this machine: these pages
+show the explorer, not how good credit can be.
 """
 
 import sys
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from gallery.garden import Garden
 from gymnasium.wrappers import FilterObservation
 
 import secret_rl as srl
-from gallery.garden import Garden
 from secret_rl.report import Explored, explore
 
 OUT = Path("runs/explorers")
@@ -65,8 +65,8 @@ def garden(folder: Path, shown: int) -> Explored:
     data = srl.collect(Garden, 4_000, seed=0, success_share=0.3)
     model = fitted("garden", data, steps=1_000, batch_size=64)
     held_out = srl.collect(Garden, 400, seed=1, success_share=0.3)
-    title = "A garden: fill the can, water the flower"
-    return explore(model, held_out, folder / "garden.html", trajectories=shown, env=Garden, title=title)
+    page, title = folder / "garden.html", "A garden: fill the can, water the flower"
+    return explore(model, held_out, page, trajectories=shown, env=lambda: Garden("rgb_array"), title=title)
 
 
 def fitted(name: str, data: srl.Trajectories, found: Path | None = None, **options: Any) -> srl.Secret:
@@ -90,7 +90,8 @@ def take_pictures(pages: list[Path]) -> None:
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
-    looks = [(page, "light", 1180) for page in pages] + [(pages[0], "dark", 1180), (pages[0], "light", 360)]
+    looks = [(page, "light", 1180) for page in pages]
+    looks += [(page, *look) for page in pages if page.stem == "triggers" for look in (("dark", 1180), ("light", 360))]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for path, scheme, width in looks:

@@ -7,3 +7,11 @@ const dress = () => {
 };
 dress();
 new MutationObserver(dress).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+
+// Names for readers of screens that the theme does not give.
+const name = () => {
+  document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
+  document.querySelectorAll(".md-code__nav").forEach((nav, i) => nav.setAttribute("aria-label", `Code ${i + 1}`));
+};
+name();
+new MutationObserver(name).observe(document.body, { childList: true, subtree: true });
