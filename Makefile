@@ -7,7 +7,7 @@ CONSTRAINTS ?= constraints.txt
 SETUP := pyproject.toml $(CONSTRAINTS)
 RUFF_PATHS := src tests benchmarks paper examples docs
 
-.PHONY: demo check test test-fast coverage test-readme test-gpu attack lint leaderboard docs docs-serve bench soak chromium explorers paper-quick clean clean-kernels help
+.PHONY: demo check test test-fast coverage test-readme test-gpu attack lint leaderboard docs docs-serve screenshots bench soak chromium explorers paper-quick clean clean-kernels help
 
 export NO_MKDOCS_2_WARNING := 1  # the theme announces its successor where warnings would be
 
@@ -49,6 +49,9 @@ docs: $(VENV)/ready  ## build the documentation into build/site
 
 docs-serve: $(VENV)/ready  ## show the documentation while you write it
 	$(BIN)/mkdocs serve
+
+screenshots: docs chromium  ## the main pages on a desktop, on a phone and in the dark, in runs/screenshots
+	$(BIN)/python docs/screenshots.py
 
 lint: $(VENV)/ready  ## formatting, style, types and who imports whom
 	$(BIN)/ruff format --check $(RUFF_PATHS)

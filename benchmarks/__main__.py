@@ -15,6 +15,7 @@ NAMES = (
     "sb3",
     "keys_doors",
     "explorer",
+    "startup",
 )  # on one core
 ELSEWHERE = {  # only when named: module and function
     "soak": ("soak", "run"),

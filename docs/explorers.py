@@ -1,7 +1,8 @@
-"""Credit explorer pages of three tasks, in ``runs/explorers``: ``make explorers``; ``--pictures`` takes screenshots.
+"""Credit explorer pages of four tasks, in ``runs/explorers``: ``make explorers``.
 
-Data and models are small and made in minutes on two cores, unless models of the paper's results are on this machine:
-these pages show the explorer, not how good credit can be.
+``--gallery`` writes smaller pages into ``docs/gallery``, for the site; ``--pictures`` takes screenshots. Data and
+models are small and made in minutes on two cores, unless models of the paper's results are on this machine: these pages
+show the explorer, not how good credit can be.
 """
 
 import sys
@@ -11,28 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from gallery.garden import Garden
 from gymnasium.wrappers import FilterObservation
 
 import secret_rl as srl
 from secret_rl.report import Explored, explore
 
 OUT = Path("runs/explorers")
+GALLERY, IN_GALLERY = Path(__file__).parent / "gallery", 16  # trajectories
 PAPER = Path("runs/paper/models")
 IMAGES = Path(__file__).parent / "images"
 MEMORY = "minigrid:MiniGrid-MemoryS7-v0"
 
 
-def triggers() -> Explored:
+def triggers(folder: Path, shown: int) -> Explored:
     """The paper's mazes: three switches, then the prize."""
     mazes = {"size": 8, "triggers": 3, "prizes": 1}
     data = srl.collect("secret_rl/Triggers-v0", 20_000, seed=0, success_share=0.25, env_options=mazes)
     found = PAPER / "residual-8x8-3t1p-w3-n40000-s1907-first40000-seed0.safetensors"
     model = fitted("triggers", data, found, steps=3_000, batch_size=128)
     held_out = srl.collect("secret_rl/Triggers-v0", 2_000, seed=1, success_share=0.25, env_options=mazes)
-    return explore(model, held_out, OUT / "triggers.html", title="Triggers, three switches and a prize")
+    title = "Triggers, three switches and a prize"
+    return explore(model, held_out, folder / "triggers.html", trajectories=shown, title=title)
 
 
-def minigrid() -> Explored:
+def minigrid(folder: Path, shown: int) -> Explored:
     """MiniGrid: remember the object at the start. The mission, a text that never changes, is left out."""
 
     def make() -> gym.Env[Any, Any]:
@@ -40,10 +44,11 @@ def minigrid() -> Explored:
 
     data = srl.collect(make, 1_500, seed=1)
     model = fitted("minigrid", data, steps=500, batch_size=64, warmup=50, learning_rate=3e-3)
-    return explore(model, data, OUT / "minigrid.html", env=MEMORY, title="MiniGrid memory")
+    page = folder / "minigrid.html"
+    return explore(model, data, page, trajectories=shown, env=MEMORY, title="MiniGrid memory")
 
 
-def keys_doors() -> Explored:
+def keys_doors(folder: Path, shown: int) -> Explored:
     """The task in 3D: keys that pay nothing, doors that do."""
     from secret_rl.envs.keys_doors import Wanderer
 
@@ -52,7 +57,16 @@ def keys_doors() -> Explored:
     how = {"steps": 8, "batch_size": 2, "units": 16, "filters": (4, 4), "evaluate_every": 4}
     found = next(PAPER.glob("keys_doors_credit-2x2-0-*.safetensors"), None)
     model = fitted("keys_doors", data, found, validation=0.2, **how)
-    return explore(model, data, OUT / "keys_doors.html", title="Keys and doors")
+    return explore(model, data, folder / "keys_doors.html", trajectories=shown, title="Keys and doors")
+
+
+def garden(folder: Path, shown: int) -> Explored:
+    """A task that somebody wrote in an hour."""
+    data = srl.collect(Garden, 4_000, seed=0, success_share=0.3)
+    model = fitted("garden", data, steps=1_000, batch_size=64)
+    held_out = srl.collect(Garden, 400, seed=1, success_share=0.3)
+    page, title = folder / "garden.html", "A garden: fill the can, water the flower"
+    return explore(model, held_out, page, trajectories=shown, env=lambda: Garden("rgb_array"), title=title)
 
 
 def fitted(name: str, data: srl.Trajectories, found: Path | None = None, **options: Any) -> srl.Secret:
@@ -76,7 +90,8 @@ def take_pictures(pages: list[Path]) -> None:
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
-    looks = [(page, "light", 1180) for page in pages] + [(pages[0], "dark", 1180), (pages[0], "light", 360)]
+    looks = [(page, "light", 1180) for page in pages]
+    looks += [(page, *look) for page in pages if page.stem == "triggers" for look in (("dark", 1180), ("light", 360))]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for path, scheme, width in looks:
@@ -96,12 +111,18 @@ def take_pictures(pages: list[Path]) -> None:
 
 def main(arguments: list[str]) -> None:
     """All pages, or those that are named."""
-    tasks: dict[str, Callable[[], Explored]] = {"triggers": triggers, "minigrid": minigrid, "keys_doors": keys_doors}
+    tasks: dict[str, Callable[[Path, int], Explored]] = {
+        "triggers": triggers,
+        "minigrid": minigrid,
+        "keys_doors": keys_doors,
+        "garden": garden,
+    }
     OUT.mkdir(parents=True, exist_ok=True)
-    named = [argument for argument in arguments if argument != "--pictures"] or list(tasks)
+    folder, shown = (GALLERY, IN_GALLERY) if "--gallery" in arguments else (OUT, 50)
+    named = [argument for argument in arguments if not argument.startswith("--")] or list(tasks)
     pages = []
     for name in named:
-        made = tasks[name]()
+        made = tasks[name](folder, shown)
         pages.append(made.path)
         print(f"saved       {made.path} ({made.bytes / 1e6:.2f} MB, {len(made.episodes)} trajectories)", flush=True)
         for note in made.notes:

@@ -2,8 +2,10 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +13,8 @@ from types import ModuleType
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
 
 import secret_rl
 from documents import ROOT
@@ -18,6 +22,11 @@ from documents import ROOT
 pytestmark = pytest.mark.xdist_group("site")  # built once
 
 ROOMS = ("trajectories", "views", "credit", "shaping", "agents", "experimental", "evaluation", "envs.keys_doors")
+MAIN = (
+    "index", "gallery", "installation", "troubleshooting", "tutorial", "how-it-works", "comparison", "limits",
+    "reference/credit", "results/transfer_in_domain",
+)  # fmt: skip
+HIGHEST = 14_000  # pixels of a page, with 1,280 across
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src"}
 
 
@@ -95,7 +104,7 @@ def test_every_table_of_results_has_a_page_with_its_figure(pages):
     for table in (ROOT / "paper/results").glob("*.md"):
         page = pages[f"results/{table.stem}.html"]
         if table.with_suffix(".png").exists():
-            assert f"{table.stem}.png" in page.fetched
+            assert f"{table.stem}.png" in [urldefrag(url)[0] for url in page.fetched]
         assert f"{table.stem}.html" in pages["results/index.html"].links
         if table.with_suffix(".json").exists():
             assert f"{table.stem}.json" in page.links
@@ -128,3 +137,88 @@ def test_texts_of_the_repository_are_there_once(pages):
     for name in ("contributing", "changelog", "deviations", "examples", "speed"):
         assert f"{name}.html" in pages
         assert not (ROOT / f"docs/{name}.md").exists()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = next(path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name)))
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield running
+        running.close()
+
+
+@contextmanager
+def tab(browser, scheme="light", **options):
+    """A tab; in the end it must have asked for files alone, and no script may have failed."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme, **options)
+    page, errors, requests = context.new_page(), [], []
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    yield page
+    context.close()
+    assert errors == [] and [url for url in requests if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
+
+
+@pytest.mark.slow
+def test_no_page_is_endless_and_everything_fits_its_column(build, browser):
+    measure = """() => [
+      document.documentElement.scrollHeight,
+      document.documentElement.scrollWidth - innerWidth,
+      [...document.querySelectorAll("pre > code")].filter((code) => code.scrollWidth > code.clientWidth + 1).length,
+    ]"""
+    pages = [
+        path for path in sorted(build.rglob("*.html")) if path.parent.name != "gallery" and "-explorer" not in path.name
+    ]
+    assert len(pages) > 80
+    unfit = []
+    with tab(browser) as page:
+        for path in pages:
+            page.goto(path.as_uri(), wait_until="domcontentloaded")
+            high, wide, cut = page.evaluate(measure)
+            if high > HIGHEST or wide > 0 or cut:
+                unfit.append((path.name, high, wide, cut))
+    assert unfit == []
+
+
+def test_search_works_from_a_folder(build, browser):
+    with tab(browser) as page:
+        page.goto((build / "results/index.html").as_uri())
+        page.locator(".md-search__input").click()
+        page.keyboard.type("CoverageWarning")
+        found = page.locator(".md-search-result__link").first
+        found.wait_for()
+        found.click()
+        page.wait_for_url("**/reference/shaping.html*")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_that_axe_finds(build, browser, scheme):
+    with tab(browser, scheme) as page:
+        for name in MAIN:
+            page.goto((build / f"{name}.html").as_uri())
+            page.evaluate("document.querySelectorAll('details').forEach((folded) => { folded.open = true; })")
+            found = Axe().run(page)
+            assert found.violations_count == 0, f"{name}, {scheme}: {found.generate_report()}"
+
+
+def test_pages_are_dark_as_a_whole_and_formulas_have_their_font(build, browser):
+    with tab(browser, "dark") as page:
+        page.goto((build / "index.html").as_uri())
+        explorer = page.frame_locator("iframe").locator("html")
+        explorer.and_(page.frame_locator("iframe").locator("[data-ready]")).wait_for(state="attached")
+        assert explorer.get_attribute("data-theme") == "dark"
+        page.locator("label[title=Light]").click()
+        page.frame_locator("iframe").locator("html[data-theme=light]").wait_for(state="attached")
+    with tab(browser, "dark") as page:
+        page.goto((build / "results/transfer_in_domain.html").as_uri())
+        shown = [image for image in page.locator("article img").all() if image.is_visible()]
+        assert [image.get_attribute("src") for image in shown] == ["transfer_in_domain-dark.svg#only-dark"]
+        assert shown[0].evaluate("(image) => image.naturalWidth") > 300
+        page.goto((build / "how-it-works.html").as_uri())
+        fonts = page.evaluate(
+            "document.fonts.ready.then((fonts) => [...fonts].map((font) => [font.family, font.status]))"
+        )
+        assert [status for family, status in fonts if "STIX" in family] == ["loaded"]

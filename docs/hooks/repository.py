@@ -1,6 +1,7 @@
 """One source for each text: pages of the site that live elsewhere in the repository, and links that work in both.
 
-Tables of ``paper/results`` and the texts in ``ELSEWHERE`` become pages, with their pictures and runs beside them. A
+Tables of ``paper/results`` and the texts in ``ELSEWHERE`` become pages, with their pictures and runs beside them; long
+ones are folded. A
 relative link, in any page, is read as it is in the repository: to a text that has a page it leads to that page, to
 another file of the repository to a page that shows the file.
 """
@@ -36,6 +37,7 @@ INSTEAD = {
 ORDER = ("credit", "source", "class", "concentration", "window", "ablations", "beyond", "transfer", "deep", "online")
 
 _CODE = re.compile(r"^```.*?^```[ ]*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_LONG_TABLE = re.compile(r"^\|.*\n\|[ :|-]+\n(?:\|.*\n){40,}", re.MULTILINE)  # rows
 _LINK = re.compile(r'\]\(([^)\s#:]+)(#[^)\s]*)?( "[^"]*")?\)')  # no colon: not to another site
 
 
@@ -86,6 +88,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = _outside_code(lambda text: _LINK.sub(of_the_site, text), markdown)
     if origin.startswith((RESULTS, "docs/leaderboard/")):
         page.meta["hide"] = ["toc"]  # tables are wide
+    if origin.startswith((RESULTS, "benchmarks/")):
+        markdown = _LONG_TABLE.sub(_folded, markdown)
     if origin.startswith(RESULTS):
         markdown += _beside(Path(origin).stem, markdown)
     return markdown.replace("<!-- every table -->", _list_of_tables())
@@ -122,6 +126,11 @@ def _beside(stem: str, markdown: str) -> str:
     if runs:
         lines.append(f"Every run: {', '.join(runs)}.")
     return "\n\n".join(["", *lines, ""])
+
+
+def _folded(table: re.Match[str]) -> str:
+    rows = table[0].count("\n") - 2
+    return f"<details markdown>\n<summary>{rows} rows</summary>\n\n{table[0]}\n</details>\n"
 
 
 def _list_of_tables() -> str:
