@@ -55,9 +55,9 @@ def test_a_script_for_stable_baselines3_runs_before_and_after_the_change(version
     [changes] = blocks(TEXTS["stable-baselines3"], "diff")
     kept = {"before": " -", "after": " +"}[version]
     script = "".join(f"{line[1:]}\n" for line in changes.splitlines() if line[:1] in kept)
-    assert "STEPS, GAMMA = 100_000, 0.99" in script and 35 < len(script.splitlines()) < 50
+    assert "STEPS, GAMMA = 50_000, 0.99" in script and 35 < len(script.splitlines()) < 50
     shutil.copy(tutorial[0] / "credit.safetensors", tmp_path)
-    printed = run_python(f"```python\n{script.replace('100_000', '4_096')}```\n", tmp_path)
+    printed = run_python(f"```python\n{script.replace('50_000', '2_048')}```\n", tmp_path)
     assert re.fullmatch(r"seed 0: return -?[\d.]+\n", printed)
     assert sum(line[:1] in "+-" for line in changes.splitlines()) == 5
 

@@ -53,6 +53,16 @@ def answer_of(capsys, *words):
     return json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
 
 
+def test_a_fit_logs_for_tensorboard(here, capsys):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert main(["fit", *CALLS["fit"], "--tensorboard", "logs", "--quiet"]) == 0
+    events = EventAccumulator("logs").Reload()
+    assert [event.step for event in events.Scalars("fit/gain")] == [30, 60]
+    assert main(["fit", "mazes", "--out", "r.safetensors", "--method", "rudder", "--tensorboard", "logs"]) == 2
+    assert "--tensorboard: method rudder logs nothing" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", commands())
 def test_help_explains_every_option(command, capsys):
     with pytest.raises(SystemExit) as leaving:

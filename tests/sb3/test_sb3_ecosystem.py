@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import EvalCallback
@@ -19,9 +20,9 @@ from stable_baselines3.common.vec_env import (
 )
 from tests.sb3.deep_tasks import SMALL, AtSteps, Hallway, Kept
 
-from secret_rl.sb3 import CreditBonusVecEnv, PotentialShapingVecEnv, ShapingCallback, train
+from secret_rl.sb3 import CreditBonusVecEnv, GymnasiumVecEnv, PotentialShapingVecEnv, ShapingCallback, train
 from secret_rl.sb3.logging import LoggerWriter
-from secret_rl.shaping import CreditBonus, PotentialShaping, TablePotential, VisitCounts
+from secret_rl.shaping import CreditBonus, PotentialShaping, TablePotential, VectorPotentialShaping, VisitCounts
 from secret_rl.trajectories import collect
 from secret_rl.views import DropView, ViewObservation
 
@@ -31,6 +32,11 @@ PPO_OPTIONS = {"gamma": 0.9, "n_steps": 16, "batch_size": 16, "seed": 0, **SMALL
 
 def shaped_hallway():
     return PotentialShaping(Hallway(), POTENTIAL, 0.9)
+
+
+def shaped_vector():
+    envs = SyncVectorEnv([Hallway] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    return VectorPotentialShaping(envs, POTENTIAL, 0.9)
 
 
 def hallways(*monitors):
@@ -63,6 +69,7 @@ WHERE = {
     "VecMonitor inside": lambda: shaped(VecMonitor(hallways())),
     "VecMonitor outside": lambda: VecMonitor(shaped(hallways())),
     "VecMonitor outside, normalised": lambda: VecNormalize(VecMonitor(shaped(hallways()))),
+    "VecMonitor around a shaped vector env": lambda: VecMonitor(GymnasiumVecEnv(shaped_vector())),
     "VecMonitor around two": lambda: VecMonitor(CreditBonusVecEnv(shaped(hallways()), POTENTIAL, scale=5.0)),
 }
 

@@ -4,6 +4,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +17,7 @@ from secret_rl.cli.command import Command, UsageError, command
 from secret_rl.cli.fields import Data, EnvId, Model, one_of
 from secret_rl.credit.base import CreditMethod, load_method, method_class, methods
 from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
+from secret_rl.loggers import TensorBoardLogger
 
 if TYPE_CHECKING:
     Method = str
@@ -36,6 +38,7 @@ class Fit(Command):
     # Decides everything random; on one machine the result is the same to the bit, with the same number of threads.
     seed: int = 0
     device: str = "auto"  # cpu, cuda, mps, or auto.
+    tensorboard: Path | None = None  # Folder to log to, for TensorBoard.
     model: Annotated[ModelOptions, OmitArgPrefixes] = field(default_factory=ModelOptions)  # Architecture.
     training: Annotated[TrainingOptions, OmitArgPrefixes] = field(default_factory=TrainingOptions)  # Training.
 
@@ -50,11 +53,15 @@ class Fit(Command):
         new = method(seed=self.seed, device=self.device, **options)
         given = self.given("data", "method", "seed") | {"device": getattr(new, "device", self.device)}
         checkpoint = self.out.with_name(f"{self.out.name}.partial")
+        if self.tensorboard is not None and "logger" not in inspect.signature(new.fit).parameters:
+            raise UsageError(f"--tensorboard: method {self.method} logs nothing")
 
         def fitted() -> CreditMethod:
             if hasattr(new, "estimate") and not (self.quiet or self.json):
                 print(f"estimate      {new.estimate(data)}", file=sys.stderr)
-            new.fit(data, checkpoint=checkpoint).save(self.out)
+            with nullcontext() if self.tensorboard is None else TensorBoardLogger(self.tensorboard) as logger:
+                new.fit(data, checkpoint=checkpoint, **({} if logger is None else {"logger": logger}))
+            new.save(self.out)
             return new  # type: ignore[no-any-return]
 
         with RunFolder(folder_of(self.out), "fit", {**given, **options}, {"data": data.fingerprint}) as record:
@@ -76,13 +83,17 @@ _DEFAULTS = (ModelOptions(), TrainingOptions())
 def _accepted(
     function: Callable[..., Any], what: str, options: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options that a function takes; a ``UsageError`` where one was given that it does not."""
+    """The options that a function takes, its own defaults where none was given; a ``UsageError`` for one it lacks."""
     taken = inspect.signature(function).parameters
     foreign = [name for name, value in options.items() if name not in taken and value != defaults[name]]
     if foreign:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
         raise UsageError(f"{flags}: {what} has no such option")
-    return {name: value for name, value in options.items() if name in taken}
+    return {
+        name: taken[name].default if value == defaults[name] else value
+        for name, value in options.items()
+        if name in taken
+    }
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from secret_rl.env_ids import spec_of
 from secret_rl.sb3.shaping import layers
 from secret_rl.seeding import policy_seed
 from secret_rl.shaping.core import check_same_discount
+from secret_rl.shaping.wrappers import TrueReturn
 from secret_rl.trajectories.nested import map_arrays
 from secret_rl.trajectories.spaces import check_numbers
 
@@ -113,6 +114,7 @@ class GymnasiumVecEnv(VecEnv):
         self.vector_infos: Mapping[str, Any] = {}
         """What the infos of the last step were made of, for wrappers that look at all environments at once."""
         self._actions: Any = None
+        self._returns = np.zeros(envs.num_envs)  # unshaped, of the episodes under way, where there is a shaping inside
 
     def reset(self) -> Any:
         """Start an episode in every environment, with the seeds and options set since the last time."""
@@ -123,6 +125,7 @@ class GymnasiumVecEnv(VecEnv):
         observations, infos = self.envs.reset(seed=seeds, options=options or None)  # type: ignore[arg-type]
         self._reset_seeds()
         self._reset_options()
+        self._returns[:] = 0.0
         self.reset_infos = listed_infos(infos, self.num_envs)
         return _copied(observations)
 
@@ -143,6 +146,11 @@ class GymnasiumVecEnv(VecEnv):
             last["terminal_observation"] = infos["final_obs"][i]
         for info, cut_short in zip(listed, (ended & ~np.asarray(terminated, np.bool_)).tolist(), strict=True):
             info["TimeLimit.truncated"] = cut_short
+        if "shaping_reward" in listed[0]:
+            self._returns += [info["env_reward"] for info in listed]
+            for i in ends.tolist():
+                listed[i] = TrueReturn(listed[i], self._returns[i])
+            self._returns[ends] = 0.0
         # Copied: algorithms still look at an observation after the next step, and environments may reuse their arrays.
         return _copied(observations), np.asarray(rewards).astype(np.float32), ended, listed
 
