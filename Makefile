@@ -38,7 +38,7 @@ test-gpu: $(VENV)/ready  ## what only a GPU can show: a fit that is resumed ther
 	@$(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("test-gpu needs a GPU with CUDA")'
 	$(BIN)/pytest tests/credit/secret/test_training.py
 
-explorers: $(VENV)/ready  ## credit explorer pages of Triggers, MiniGrid and keys and doors, in runs/explorers
+explorers: $(VENV)/ready  ## credit explorer pages of Triggers, MiniGrid, keys and doors, and a garden, in runs/explorers
 	$(BIN)/python docs/explorers.py
 
 test-readme:  ## follow the README, word for word, on a fresh clone with an environment of its own

@@ -41,7 +41,7 @@ class Garden(gym.Env[np.ndarray, int]):
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """``filled`` in the info is the truth that credit is compared with."""
         self.taken += 1
-        filled = action == Actions.fill and self.agent_pos == WELL and not self.full
+        filled = action == Actions.fill and self.agent_pos == WELL
         watered = action == Actions.water and self.agent_pos == FLOWER
         reward = (1.0 if self.full else -1.0) if watered else 0.0
         if action < len(MOVES):
