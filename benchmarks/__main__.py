@@ -22,6 +22,7 @@ ELSEWHERE = {  # only when named: module and function
     "fit": ("fit", "run"),
     "sweep": ("sweep", "run"),
     "sweep_kills": ("sweep_kills", "run"),
+    "sweep_node": ("sweep_kills", "node"),
 }
 
 

@@ -82,7 +82,11 @@ def test_numbers_are_those_of_the_runs(name):
         page = (CITING[name].parent / link).resolve().read_text(encoding="utf-8")
         measured = re.match(r"-?[\d.,]+", table_cell(page, address))[0].replace(",", "")
         decimals = len(stated.partition(".")[2])
-        assert abs(float(stated) - float(measured)) <= 0.5 * 10**-decimals + 1e-9, (stated, link, address)
+        assert abs(float(stated.replace(",", "")) - float(measured)) <= 0.5 * 10**-decimals + 1e-9, (
+            stated,
+            link,
+            address,
+        )
 
 
 def test_the_paper_potential_slows_learning_down():

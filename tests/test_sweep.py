@@ -11,6 +11,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from benchmarks import sweep_kills
 from benchmarks.sweep import content_of
 from tests.test_processes import assert_gone
 
@@ -117,6 +118,24 @@ def test_what_is_wrong_is_said(tmp_path):
     cells(log, 1)[0].path(tmp_path / "cells").write_text("{")
     with pytest.raises(FileFormatError, match="delete it"):
         sweep.run(cells(log, 1), tmp_path / "cells")
+
+
+def test_the_benchmark_of_kills_notices_what_is_wrong(tmp_path, monkeypatch):
+    log, folder = tmp_path / "study.log", tmp_path / "study"
+    monkeypatch.setattr(sweep_kills, "cells", lambda _: cells(log))
+    sweep.run(cells(log), folder)
+    expected, (lost, changed, again, *_) = content_of(folder), [cell.path(folder) for cell in cells(log)]
+    log.write_text("")
+    assert sweep_kills._faults(folder, expected) == []
+    lost.unlink()
+    changed.write_text("{}")
+    (folder / "other.json").write_text("{}")
+    log.write_text(f'[{again.stat().st_mtime_ns + 1}, "Number 2"]\n')
+    found = sweep_kills._faults(folder, expected)
+    assert found == [
+        f"{lost.name} is lost", "other.json is left", f"{changed.name} has other content",
+        f"{again.name} began again after it was done",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
