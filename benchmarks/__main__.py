@@ -25,6 +25,7 @@ ELSEWHERE = {  # only when named: module and function
     "sweep_kills": ("sweep_kills", "run"),
     "long_episodes": ("long_episodes", "run"),
     "large_store": ("large_store", "run"),
+    "sweep_node": ("sweep_kills", "node"),
 }
 
 

@@ -31,6 +31,7 @@ _PACKAGES = (
     "miniworld",
     "plotly",
     "playwright",
+    "ray",
 )
 
 

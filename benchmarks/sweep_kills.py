@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -134,7 +135,7 @@ def _faults(folder: Path, expected: dict[str, bytes]) -> list[str]:
     for line in log.read_text().splitlines():
         began, name = json.loads(line)
         if began > finished.get(names[name], began):
-            wrong.append(f"{name} began again after it was done")
+            wrong.append(f"{names[name]} began again after it was done")
     return wrong
 
 
@@ -150,6 +151,40 @@ def run() -> None:
         wrong += faults
     about = machine()["machine"].replace("one used", "two used")
     write("sweep_kills", "Random kills of a study that goes on", rows, {"machine": about, "faults": wrong})
+    if wrong:
+        sys.exit("; ".join(wrong))
+
+
+def node() -> None:
+    """Kill one of two Ray nodes of this machine in the middle of a study, written down."""
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}  # both nodes are ours alone
+    from ray.cluster_utils import Cluster
+
+    with tempfile.TemporaryDirectory() as scratch:
+        expected, folder = _undisturbed(Path(scratch) / "undisturbed"), Path(scratch) / "study"
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        lost = cluster.add_node(num_cpus=2)
+
+        def kill() -> None:
+            while len(_written(folder)) < len(expected) // 4:
+                time.sleep(0.05)
+            cluster.remove_node(lost, allow_graceful=False)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        _, failures = sweep.run(cells(folder.with_suffix(".log")), folder, Workers(ray=cluster.address), progress=False)
+        killer.join()
+        begun = len(folder.with_suffix(".log").read_text().splitlines())
+        wrong = [*map(str, failures), *_faults(folder, expected)]
+        cluster.shutdown()
+    rows = [
+        Row("cells of the study", len(expected)),
+        Row("nodes killed, of two", 1),
+        Row("cells begun again, of those under way", begun - len(expected)),
+        Row("cells lost, doubled, changed or left half-way", len(wrong), asked="0"),
+    ]
+    about = machine()["machine"].replace("one used", "two used")
+    write("sweep_node", "A study on two Ray nodes, one of which is killed", rows, {"machine": about, "faults": wrong})
     if wrong:
         sys.exit("; ".join(wrong))
 

@@ -1,6 +1,7 @@
 """Cells of a sweep: the same files wherever they run, and whoever is killed, nothing is lost or done twice."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from benchmarks import sweep_kills
 from benchmarks.sweep import content_of
 from tests.test_processes import assert_gone
 
@@ -94,8 +96,11 @@ def test_failures_are_listed_with_settings_and_the_command_that_repeats_them(tmp
     with pytest.raises(SweepError) as caught:
         sweep.check(failures, "python -m paper study --jobs 2")
     lines = str(caught.value).splitlines()
+    assert re.sub(r"line \d+", "line 9", lines.pop(1)) == (
+        "odd one: ZeroDivisionError: number 1 is odd (test_sweep.py, line 9)"
+    )
     assert lines == [
-        "1 of the cells failed:", "odd one: ZeroDivisionError: number 1 is odd",
+        "1 of the cells failed:",
         '  settings {"number": 1, "seed": 7}',
         "this repeats them, and nothing that is done: python -m paper study --jobs 2",
     ]  # fmt: skip
@@ -117,6 +122,24 @@ def test_what_is_wrong_is_said(tmp_path):
     cells(log, 1)[0].path(tmp_path / "cells").write_text("{")
     with pytest.raises(FileFormatError, match="delete it"):
         sweep.run(cells(log, 1), tmp_path / "cells")
+
+
+def test_the_benchmark_of_kills_notices_what_is_wrong(tmp_path, monkeypatch):
+    log, folder = tmp_path / "study.log", tmp_path / "study"
+    monkeypatch.setattr(sweep_kills, "cells", lambda _: cells(log))
+    sweep.run(cells(log), folder)
+    expected, (lost, changed, again, *_) = content_of(folder), [cell.path(folder) for cell in cells(log)]
+    log.write_text("")
+    assert sweep_kills._faults(folder, expected) == []
+    lost.unlink()
+    changed.write_text("{}")
+    (folder / "other.json").write_text("{}")
+    log.write_text(f'[{again.stat().st_mtime_ns + 1}, "Number 2"]\n')
+    found = sweep_kills._faults(folder, expected)
+    assert found == [
+        f"{lost.name} is lost", "other.json is left", f"{changed.name} has other content",
+        f"{again.name} began again after it was done",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -180,7 +203,7 @@ def test_on_ray_files_and_episodes_are_the_same_and_killed_workers_are_survived(
         together = srl.collect(make, 30, seed=3, workers=2, ray=LOCAL, progress=False)
     assert not ray.is_initialized(), "it ends with the block"
     assert found[5:] == [90, None] and notes(log).count("90") == 2
-    assert failure.reason == "ZeroDivisionError: number 1\nis odd"
+    assert failure.reason.startswith("ZeroDivisionError: number 1\nis odd (test_sweep.py, line ")
     extra[0].path(there).unlink()
     assert content_of(here) == content_of(there)
     assert not fuse.exists() and together.equals(alone)

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import sys
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -195,7 +196,8 @@ def _attempt(call: Call | bytes) -> str | None:
         with _one_thread():
             made()
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} ({Path(where.filename).name}, line {where.lineno})"
     return None
 
 

@@ -88,3 +88,12 @@ def test_options_of_one_result_alone(capsys):
         assert said in capsys.readouterr().err
     with pytest.raises(ValueError, match="no such task: nonsense"):
         beyond_triggers.run(beyond_triggers.result(True), "", only="nonsense")
+
+
+def test_failed_runs_are_listed_with_the_command_that_repeats_them(scratch, monkeypatch):
+    monkeypatch.setattr(beyond_triggers, "learn", lambda _: 1 / 0)
+    with pytest.raises(SystemExit) as caught:
+        main(["unseen_tasks", "--quick"])
+    text = str(caught.value)
+    assert "blackjack, seed 0: ZeroDivisionError" in text and '"episodes": 300' in text
+    assert text.endswith("python -m paper unseen_tasks --quick")
