@@ -13,7 +13,9 @@ NAMES = (
     "deep_sb3", "deep_bonus", "method_worth", "online", "keys_doors_credit", "keys_doors_heat", "keys_doors_transfer",
     "keys_doors_bonus", "beyond_triggers", "unseen_tasks", "unseen_small", "unseen_third",
 )  # fmt: skip
-_OF_TASKS = ("beyond_triggers", "unseen_tasks", "unseen_small", "unseen_third", "deep_bonus", "method_worth")
+_OF_TASKS = (
+    "beyond_triggers", "unseen_tasks", "unseen_small", "unseen_third", "deep_bonus", "method_worth", "keys_doors_bonus",
+)  # fmt: skip
 _BATCHED = ("deep_bonus", "method_worth")
 _ONE_RUN = ("maze", "keys_doors_heat", "keys_doors_bonus")  # a picture, a fit, and learners that are one batch
 
@@ -25,7 +27,7 @@ def main(arguments: list[str] | None = None) -> list[str]:
     parser.add_argument("--quick", action="store_true", help="a small size, minutes on two cores")
     parser.add_argument("--analyse", action="store_true", help="only write tables and figures of runs that are there")
     parser.add_argument("--run-only", action="store_true", help="only run: no table and no figure")
-    parser.add_argument("--only", metavar="TASK", help=f"of {', '.join(_OF_TASKS)}: this task alone")
+    parser.add_argument("--only", metavar="TASK", help=f"of {', '.join(_OF_TASKS)}: this task or condition alone")
     parser.add_argument("--batch", type=int, help=f"of {', '.join(_BATCHED)}: so many conditions in one batch")
     parser.add_argument(
         "--jobs", type=int, help="so many runs at a time, each in a process (default: one, in this one)"
