@@ -43,7 +43,7 @@ class Shareable:
             license: Of the model, as the Hub names it: "apache-2.0".
         """
         folder = Path(folder)
-        text = model_card(self, str(folder), data=data, license=license)
+        text = model_card(self, folder.resolve().name, data=data, license=license)
         folder.mkdir(parents=True, exist_ok=True)
         self._write(folder / MODEL)
         replace_text(folder / CARD, text)
@@ -140,7 +140,7 @@ def model_card(method: Any, name: str, *, data: "Trajectories | None" = None, li
 
     Args:
         method: The fitted credit method.
-        name: Its id on the Hub, or its folder: where it is loaded from.
+        name: Its id on the Hub, or the name of its folder.
         data: What it was fitted on, to be summed up in the card.
         license: Of the model, as the Hub names it: "apache-2.0".
     """

@@ -51,7 +51,7 @@ def test_a_model_goes_to_the_hub_and_comes_back(learned, hub):
         Secret.from_pretrained("someone/nobody", **where)
 
 
-def test_the_card_says_what_the_model_is(learned, tmp_path):
+def test_the_card_says_what_the_model_is(learned, tmp_path, monkeypatch):
     data = cue_trajectories(30).with_meta(env_id="tests/Cues-v0 | <b>", env_options={"length": 8})
     folder = learned.save_pretrained(tmp_path / "cues", data=data, license="apache-2.0")
     card = huggingface_hub.ModelCard.load(folder / CARD)
@@ -66,6 +66,8 @@ def test_the_card_says_what_the_model_is(learned, tmp_path):
     assert rows["episodes"] == "30" and rows["steps"] in (str(data.steps), str(learned.training_options.steps))
     assert r"| env_id | tests/Cues-v0 \| &lt;b> |" in card.text, "data cannot write Markdown"
     [code] = re.findall(r"^```python\n(.*?)^```", card.text, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path) not in card.content, "nothing of this machine"
     found = {}
     exec(code, found)  # what the card says is how it is loaded
     assert same_weights(found["secret"], learned)
