@@ -232,7 +232,9 @@ def shard_folders(path: Path) -> list[Path]:
 
 def load_shards(shards: Sequence[Path], *, verify: bool | None = None) -> Trajectories:
     """Open shards as one store."""
-    return open_parts([(shard, FORMAT.read_json(shard / HEADER)) for shard in shards], verify)
+    data = open_parts([(shard, FORMAT.read_json(shard / HEADER)) for shard in shards], verify)
+    vars(data)["shards"] = tuple(shards)
+    return data
 
 
 def _load_one(path: Path, verify: bool | None) -> Trajectories:
@@ -293,7 +295,6 @@ def open_parts(parts: Sequence[tuple[Path, Mapping[str, Any]]], verify: bool | N
         if len(parts) > 1:
             entries["offsets"] = (offsets.dtype.str, list(offsets.shape), crc32_of(offsets))
         vars(data)["fingerprint"] = fingerprint_of(entries)
-        vars(data)["shards"] = tuple(folder for folder, _ in parts) if len(parts) > 1 else ()
     return data
 
 

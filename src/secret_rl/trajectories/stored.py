@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from secret_rl.files import NPY_HEADER, FileFormatError, NpyWriter, check_npy, crc32_of
@@ -167,7 +168,7 @@ def _bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
 
 
-class StoredRows:
+class StoredRows(NDArrayOperatorsMixin):
     """An array of rows on disk. Slices are views; rows by number, ``np.asarray`` and arithmetic read into memory."""
 
     def __init__(self, parts: Sequence[_File | _Packed], view: tuple[int, int] | None = None) -> None:
@@ -223,14 +224,11 @@ class StoredRows:
         cuts = np.flatnonzero(np.diff(wanted) > 1 + _GAP // max(each, 1)) + 1
         firsts, ends = wanted[np.append(0, cuts)], wanted[np.append(cuts - 1, -1)] + 1
         places = np.cumsum(np.append(0, ends - firsts))
-        read = self._read(
-            list(
-                zip((firsts + self._view[0]).tolist(), (ends + self._view[0]).tolist(), places.tolist(), strict=False)
-            ),
-            int(places[-1]),
-        )
+        runs = np.stack([firsts + self._view[0], ends + self._view[0], places[:-1]], 1).tolist()
+        read = self._read([(first, end, place) for first, end, place in runs], int(places[-1]))
         part = np.searchsorted(firsts, wanted, side="right") - 1
-        return read[(wanted - firsts[part] + places[part])[back]]
+        found: Array = read[(wanted - firsts[part] + places[part])[back]]
+        return found
 
     def _read(self, runs: Sequence[tuple[int, int, int]], count: int) -> Array:
         """Runs (first, end, place) of rows of the files, as one array of ``count`` rows."""
