@@ -347,6 +347,9 @@ def _joined_entry(entries: Sequence[Mapping[str, Any]]) -> tuple[str, list[int],
 
 def _joined_meta(metas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What all shards say, and the episodes drawn for all of them."""
-    meta = {name: value for name, value in metas[0].items() if all(m.get(name) == value for m in metas[1:])}
+    alike = (name for name, value in metas[0].items() if all(m.get(name) == value for m in metas[1:]))
+    meta = {
+        name: metas[0][name] for name in alike if name != "episodes" or len(metas) == 1
+    }  # those that each was asked
     drawn = [m.get("drawn") for m in metas]
     return {**meta, "drawn": sum(drawn)} if all(isinstance(number, int) for number in drawn) else meta

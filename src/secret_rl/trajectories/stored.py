@@ -23,6 +23,7 @@ Array = NDArray[Any]
 LARGE_ROW = 1024  # bytes from which a row is a picture
 _LEVEL = 6  # of zlib: half the size of level 1 and as fast to read; see benchmarks/results
 _GAP = 1 << 12  # bytes between two rows that are read through rather than skipped
+_MOST_SMALLER = 1100  # times: zlib reaches 1,032
 _AT_A_TIME = 8 << 20  # bytes of a file that are unpacked together
 
 
@@ -133,6 +134,8 @@ class _Packed:
         dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
         if dtype.hasobject or packed.dtype != np.uint8 or ends.dtype != np.int64 or ends.shape != shape[:1]:
             raise ValueError(f"it says that {packed.path.name} holds {dtype} of {shape}: refused")
+        if dtype.itemsize * math.prod(shape) > _MOST_SMALLER * packed.shape[0]:
+            raise ValueError(f"it says that {packed.path.name} holds {shape}, more than so few bytes can: refused")
         return cls(dtype, shape, packed, ends)
 
     def read(self, runs: Sequence[tuple[int, int, int]], out: Array) -> None:
