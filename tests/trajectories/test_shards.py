@@ -1,6 +1,7 @@
 """Shards: appended by several processes, read as one store while they grow, streamed, compressed, and learned from."""
 
 import itertools
+import pickle
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,8 @@ def test_pictures_stay_on_disk_and_are_a_fraction_of_their_size(three):
     assert isinstance(loaded.observations, stored.StoredRows) and isinstance(loaded[3].observations, np.ndarray)
     assert np.array_equal(loaded.observations == 255, data.observations == 255), "arithmetic reads it"
     assert np.array_equal(loaded.observations[-1], data.observations[-1])
+    sent = pickle.loads(pickle.dumps(loaded))  # to a process that opens the same files
+    assert sent.equals(data) and len(pickle.dumps(loaded)) < data.observations.nbytes / 10
     size = sum(file.stat().st_size for file in (path / "a-0").glob("observations*"))
     assert size < 0.35 * data[:25].observations.nbytes
 
