@@ -180,7 +180,9 @@ class ImageEncoder(nn.Module):
             kinds = rows.reshape(len(rows), self.height, self.width, -1, 1).clamp(0, self.levels - 1)
             pictures = (kinds == torch.arange(self.levels, device=rows.device, dtype=rows.dtype)).to(dtype)
         else:
-            pictures = rows.to(dtype) * self.scale
+            pictures = rows.to(dtype)
+            if self.scale != 1.0:
+                pictures = pictures * self.scale if pictures is rows else pictures.mul_(self.scale)
         if self.is_product:
             features = torch.relu(self.convolutions(pictures.reshape(len(rows), -1)))
         else:

@@ -25,7 +25,8 @@ from secret_rl.credit.secret import fit as fitting
 from secret_rl.evaluation import LearningCurves
 from secret_rl.report.runs import load_runs
 from secret_rl.sb3 import load_weights, save_weights, train
-from secret_rl.trajectories import rollouts, store
+from secret_rl.trajectories import rollouts, shards, store
+from secret_rl.trajectories.stored import is_large as stored_is_large
 
 TRIGGERS = "secret_rl/Triggers-v0"
 MAZE = {"size": 4, "triggers": 1, "prizes": 1, "max_steps": 12, "layout_seed": 4}
@@ -131,6 +132,14 @@ def small_blocks():
         yield
 
 
+@contextmanager
+def small_shards():
+    """The same, in shards of some blocks each; most columns are compressed."""
+    large = patch.object(store, "is_large", lambda shape, dtype, least=1: stored_is_large(shape, dtype, least))
+    with small_blocks(), large, patch.object(shards, "_SHARD_BYTES", 16_000):
+        yield
+
+
 def loading(kind: Any, **options: Any) -> Copy:
     """Reads with ``load``, writes with ``save``."""
     return lambda path, out: kind.load(path, **options).save(out)
@@ -192,6 +201,8 @@ def targets(inputs: Path) -> list[Target]:
         Target("collect env", "store", partial(collect, env="CartPole-v1"), store_of, keeps=True, **blocks),
         Target("collect workers", "store", partial(collect, env="CartPole-v1", workers=2), store_of, keeps=True,
                slow=True, **blocks),
+        Target("collect shards", "store", partial(collect, shard="one", compress=True), store_of, settings=small_shards,
+               resumes=True, grows=True),
         Target("save", "store", loaded.save, store_of, keeps=True),
         Target("save again", "store", partial(loaded.save, overwrite=True), store_of, before=other),
         Target("Secret.fit", "model.safetensors", fit, model_of, settings=small_fits, resumes=True),

@@ -123,6 +123,20 @@ def test_collect_is_the_library_call(tmp_path, capsys):
     assert main([*arguments, "--overwrite", "--quiet"]) == 0
 
 
+def test_collect_appends_shards_that_info_shows(tmp_path, capsys):
+    words = ["collect", "secret_rl/Triggers-v0", "--out", str(tmp_path / "m"), "--episodes", "30", "--quiet"]
+    for seed in (1, 2):
+        assert main([*words, "--seed", str(seed), "--shard", f"node{seed}", "--compress"]) == 0
+    content = answer_of(capsys, "info", str(tmp_path / "m"))
+    assert content["shards"] == ["node1-00000", "node2-00000"] and content["summary"]["episodes"] == 60
+    assert main(["info", str(tmp_path / "m")]) == 0
+    assert "shards      2, from node1-00000 to node2-00000" in capsys.readouterr().out
+    assert main([*words, "--seed", "1", "--shard", "node3"]) == 1
+    assert "were collected with seed 1, too" in capsys.readouterr().err
+    assert main([*words, "--shard", "node1", "--overwrite"]) == 1
+    assert "give one of them" in capsys.readouterr().err
+
+
 def test_fit_attribute_and_quality_are_the_library_calls(here, capsys):
     data = srl.Trajectories.load("mazes")
     report = answer_of(capsys, "fit", *CALLS["fit"])

@@ -30,11 +30,13 @@ class Collect(Command):
     workers: int = 1  # Processes to share the work (threads for compiled environments); the result is the same.
     ray: str | None = None  # Have them on Ray: "auto", an address, or "local" for one that ends with this.
     overwrite: bool = False  # Replace what is at OUT.
+    shard: str | None = None  # Append to OUT under this name, beside other processes; each needs a seed of its own.
+    compress: bool = False  # Compress pictures, without loss.
 
     def run(self) -> None:
         """Collect and save."""
         started = time.perf_counter()
-        how = self.given("seed", "success_share", "workers", "ray", "out", "overwrite")
+        how = self.given("seed", "success_share", "workers", "ray", "out", "overwrite", "shard", "compress")
         data = secret_rl.collect(self.env, self.episodes, env_options=options_of(self.option), **how)
         seconds, summary = time.perf_counter() - started, data.summary()
         self.saved(
@@ -53,15 +55,19 @@ class Info(Command):
     def run(self) -> None:
         """Print the summary."""
         data = secret_rl.Trajectories.load(self.data, verify=self.verify or None)
+        size = sum(file.stat().st_size for file in self.data.rglob("*.npy"))
+        shards = [shard.name for shard in data.shards]
         fields = {name: f"{array.dtype} {array.shape}" for name, array in data.columns().items()}
         lines = [
             str(data.summary()),
+            *([f"shards      {len(shards):,}, from {shards[0]} to {shards[-1]}"] if shards else []),
+            f"on disk     {size / 1e6:,.1f} MB",
             *(f"{key:<13} {json.dumps(value)}" for key, value in data.meta.items()),
             f"observation   {data.observation_space}\naction        {data.action_space}\nfields",
             *(f"  {name:<32}{description}" for name, description in fields.items()),
         ]
         content = {"summary": data.summary().to_json(), "meta": dict(data.meta), "fields": fields}
-        self.answer("\n".join(lines), content)
+        self.answer("\n".join(lines), {**content, "bytes": size, "shards": shards})
 
 
 @command("play")

@@ -44,10 +44,13 @@ class ShardedStore:
         """How much was committed, all shards of the name together; ``None`` where there is nothing."""
         self._check_seed(meta)
         own = self._own()
-        for folder in own:
+        for number, folder in enumerate(own):
+            if folder.name != self._shard_name(number):
+                missing = self.path / self._shard_name(number)
+                raise FileFormatError(f"{missing} is missing: restore it, or collect under a new name and seed")
             check_collection(folder, FORMAT.read_json(folder / HEADER)["meta"], meta)
         if own:
-            self._before = Progress.of(load_shards(own, verify=False))
+            self._before = Progress.of(load_shards(own))
         within = self._shard.resume(meta) or Progress(0, 0, 0)
         found = Progress(*(a + b for a, b in zip(self._before, within, strict=True)))
         return found if found.episodes else None
@@ -97,7 +100,15 @@ class ShardedStore:
         return [folder for folder in shard_folders(self.path) if own.fullmatch(folder.name)]
 
     def _next(self) -> ResumableStore:
-        return ResumableStore(self.path / f"{self._name}-{len(self._own()):05d}", self._compress, shared=True)
+        while True:
+            number = len(self._own())
+            shard = ResumableStore(self.path / self._shard_name(number), self._compress, shared=True)
+            if len(self._own()) == number:
+                return shard
+            shard.close()  # another process, of the same name, has completed it just now
+
+    def _shard_name(self, number: int) -> str:
+        return f"{self._name}-{number:05d}"
 
     def _check_seed(self, meta: Mapping[str, Any]) -> None:
         """An error where another name has the same episodes."""

@@ -232,7 +232,9 @@ def shard_folders(path: Path) -> list[Path]:
 
 def load_shards(shards: Sequence[Path], *, verify: bool | None = None) -> Trajectories:
     """Open shards as one store."""
-    return open_parts([(shard, FORMAT.read_json(shard / HEADER)) for shard in shards], verify)
+    data = open_parts([(shard, FORMAT.read_json(shard / HEADER)) for shard in shards], verify)
+    vars(data)["shards"] = tuple(shards)
+    return data
 
 
 def _load_one(path: Path, verify: bool | None) -> Trajectories:
@@ -293,7 +295,6 @@ def open_parts(parts: Sequence[tuple[Path, Mapping[str, Any]]], verify: bool | N
         if len(parts) > 1:
             entries["offsets"] = (offsets.dtype.str, list(offsets.shape), crc32_of(offsets))
         vars(data)["fingerprint"] = fingerprint_of(entries)
-        vars(data)["shards"] = tuple(folder for folder, _ in parts) if len(parts) > 1 else ()
     return data
 
 
@@ -346,6 +347,9 @@ def _joined_entry(entries: Sequence[Mapping[str, Any]]) -> tuple[str, list[int],
 
 def _joined_meta(metas: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What all shards say, and the episodes drawn for all of them."""
-    meta = {name: value for name, value in metas[0].items() if all(m.get(name) == value for m in metas[1:])}
+    alike = (name for name, value in metas[0].items() if all(m.get(name) == value for m in metas[1:]))
+    meta = {
+        name: metas[0][name] for name in alike if name != "episodes" or len(metas) == 1
+    }  # those that each was asked
     drawn = [m.get("drawn") for m in metas]
     return {**meta, "drawn": sum(drawn)} if all(isinstance(number, int) for number in drawn) else meta

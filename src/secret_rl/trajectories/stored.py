@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from secret_rl.files import NPY_HEADER, FileFormatError, NpyWriter, check_npy, crc32_of
@@ -22,6 +23,7 @@ Array = NDArray[Any]
 LARGE_ROW = 1024  # bytes from which a row is a picture
 _LEVEL = 6  # of zlib: half the size of level 1 and as fast to read; see benchmarks/results
 _GAP = 1 << 12  # bytes between two rows that are read through rather than skipped
+_MOST_SMALLER = 1100  # times: zlib reaches 1,032
 _AT_A_TIME = 8 << 20  # bytes of a file that are unpacked together
 
 
@@ -132,6 +134,8 @@ class _Packed:
         dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
         if dtype.hasobject or packed.dtype != np.uint8 or ends.dtype != np.int64 or ends.shape != shape[:1]:
             raise ValueError(f"it says that {packed.path.name} holds {dtype} of {shape}: refused")
+        if dtype.itemsize * math.prod(shape) > _MOST_SMALLER * packed.shape[0]:
+            raise ValueError(f"it says that {packed.path.name} holds {shape}, more than so few bytes can: refused")
         return cls(dtype, shape, packed, ends)
 
     def read(self, runs: Sequence[tuple[int, int, int]], out: Array) -> None:
@@ -167,7 +171,7 @@ def _bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
 
 
-class StoredRows:
+class StoredRows(NDArrayOperatorsMixin):
     """An array of rows on disk. Slices are views; rows by number, ``np.asarray`` and arithmetic read into memory."""
 
     def __init__(self, parts: Sequence[_File | _Packed], view: tuple[int, int] | None = None) -> None:
@@ -223,14 +227,11 @@ class StoredRows:
         cuts = np.flatnonzero(np.diff(wanted) > 1 + _GAP // max(each, 1)) + 1
         firsts, ends = wanted[np.append(0, cuts)], wanted[np.append(cuts - 1, -1)] + 1
         places = np.cumsum(np.append(0, ends - firsts))
-        read = self._read(
-            list(
-                zip((firsts + self._view[0]).tolist(), (ends + self._view[0]).tolist(), places.tolist(), strict=False)
-            ),
-            int(places[-1]),
-        )
+        runs = np.stack([firsts + self._view[0], ends + self._view[0], places[:-1]], 1).tolist()
+        read = self._read([(first, end, place) for first, end, place in runs], int(places[-1]))
         part = np.searchsorted(firsts, wanted, side="right") - 1
-        return read[(wanted - firsts[part] + places[part])[back]]
+        found: Array = read[(wanted - firsts[part] + places[part])[back]]
+        return found
 
     def _read(self, runs: Sequence[tuple[int, int, int]], count: int) -> Array:
         """Runs (first, end, place) of rows of the files, as one array of ``count`` rows."""

@@ -38,15 +38,11 @@ def batches(
     windows = _windows(data, size, seed, buffer)
     firsts = np.cumsum([0, *(-(-len(window) // size) for window in windows)])  # number of the first batch of each
 
-    def read(window: NDArray[np.int64]) -> tuple["Trajectories", NDArray[np.int64]]:
-        """The episodes of a window in the order in which they are stored, and where each is."""
-        return data[np.sort(window)], np.argsort(np.argsort(window))
-
     number = int(np.searchsorted(firsts, start, side="right")) - 1
     skipped = start - int(firsts[number])
-    for episodes, places in read_ahead(read, windows[number:]):
-        for first in range(skipped * size, len(places), size):
-            yield episodes[places[first : first + size]]
+    for episodes in read_ahead(data.__getitem__, windows[number:]):
+        for first in range(skipped * size, len(episodes), size):
+            yield episodes[first : first + size]
         skipped = 0
 
 

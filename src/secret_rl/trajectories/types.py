@@ -142,11 +142,15 @@ class Trajectories:
         """A store of shards with those that were added since it was opened, after those that were there."""
         from secret_rl.trajectories.store import load_shards, shard_folders
 
-        known: tuple[Path, ...] = vars(self).get("shards", ())
-        if not known:
+        if not self.shards:
             raise ValueError("these trajectories were not loaded from a folder of shards: nothing is added to them")
-        added = [shard for shard in shard_folders(known[0].parent) if shard not in known]
-        return load_shards([*known, *added]) if added else self
+        added = [shard for shard in shard_folders(self.shards[0].parent) if shard not in self.shards]
+        return load_shards([*self.shards, *added]) if added else self
+
+    @cached_property
+    def shards(self) -> tuple[Path, ...]:
+        """The shards that it was loaded from; none of a store of its own, in memory, or of a selection."""
+        return ()
 
     @classmethod
     def concatenate(cls, parts: Sequence["Trajectories"]) -> "Trajectories":

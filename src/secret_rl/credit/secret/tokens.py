@@ -27,7 +27,7 @@ _SAMPLE, _EXAMPLES = 1 << 16, 10_000
 _MAX_ROW_BYTES = LARGE_ROW  # beyond this, observations are pictures that hardly ever repeat
 _EXAMPLE_BYTES = 32 << 20
 _MOVED_BYTES = 256 << 20  # that are copied to a GPU at a time
-_BYTES_AT_A_TIME = 32 << 20  # of rows, on a CPU: as numbers in a network they take many times that
+_BYTES_AT_A_TIME = 8 << 20  # of pictures, on a CPU: as numbers in a network they take many times that
 _SHARE_OF_FREE = 0.5  # of a GPU's memory that rows may take
 _MAX_SHARE = 0.25  # a table pays off if steps repeat at least four times on average
 _FEW_ROWS = 64  # make a table in any case
@@ -122,7 +122,9 @@ class Tokens:
 
     def at_a_time(self, most: int, device: torch.device) -> int:
         """Steps that a network takes together: fewer than ``most`` where they are pictures, but for GPUs."""
-        return most if device.type != "cpu" else max(1, min(most, _BYTES_AT_A_TIME // max(self.row_bytes, 1)))
+        if device.type != "cpu" or self.row_bytes <= LARGE_ROW:
+            return most
+        return max(1, min(most, _BYTES_AT_A_TIME // self.row_bytes))
 
     def ahead(self, read: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """``map``, by another thread where rows are on disk: the next ones are read while some are worked with."""
