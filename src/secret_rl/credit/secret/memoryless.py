@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from secret_rl.credit.secret.group import ALONE, Group
 from secret_rl.credit.secret.model import Dropout, StepEncoder
 from secret_rl.credit.secret.options import ModelOptions
-from secret_rl.credit.secret.tokens import Rows, Tokens
+from secret_rl.credit.secret.tokens import Part, Rows, Tokens, taken
 from secret_rl.encoders import Spec
 from secret_rl.progress import Tick
 
@@ -49,7 +50,9 @@ class Memoryless(nn.Module):
         self.models = cast("Sequence[MemorylessPredictor]", nn.ModuleList(models))
 
     @torch.no_grad()
-    def probabilities(self, tokens: Tokens, folds: NDArray[np.int64], device: torch.device) -> NDArray[np.float32]:
+    def probabilities(
+        self, tokens: Tokens, folds: NDArray[np.int64], device: torch.device, group: Group = ALONE
+    ) -> NDArray[np.float32]:
         """(steps, class) by the predictor that was not fitted on the episode; their mean where fold is -1."""
         fold_of = np.repeat(folds, tokens.lengths)
         result = np.zeros((len(fold_of), self.models[0].head.out_features), np.float32)
@@ -63,9 +66,11 @@ class Memoryless(nn.Module):
             if tokens.ids is not None:
                 _, first, inverse = np.unique(tokens.ids[steps], return_index=True, return_inverse=True)
                 distinct = steps[first]
-            parts = np.array_split(distinct, -(-len(distinct) // _ROWS_AT_A_TIME))
-            found = [model(tokens.rows(part, device), Dropout(None)).softmax(-1).cpu().numpy() for part in parts]
-            result[steps] += share[steps, None] * np.concatenate(found)[inverse]
+            found = np.zeros((len(distinct), result.shape[1]), np.float32)
+            for part in group.share(np.array_split(np.arange(len(distinct)), -(-len(distinct) // _ROWS_AT_A_TIME))):
+                found[part] = model(tokens.rows(distinct[part], device), Dropout(None)).softmax(-1).cpu().numpy()
+            group.add_up_array(found)
+            result[steps] += share[steps, None] * found[inverse]
         return result
 
 
@@ -76,6 +81,7 @@ def fit_memoryless(
     seed: int,
     device: torch.device,
     tick: Tick,
+    group: Group = ALONE,
 ) -> None:
     """Fit predictors without memory at natural frequencies, each on all ``folds`` (episodes,) but its own.
 
@@ -88,7 +94,8 @@ def fit_memoryless(
             model.head.weight.zero_()
             model.head.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
         train, judged = np.flatnonzero((fold_of >= 0) & (fold_of != number)), np.flatnonzero(fold_of == number)
-        _fit_one(model, tokens, train, judged, [seed, number], device, tick)
+        group.agree(model)
+        _fit_one(model, tokens, train, judged, [seed, number], device, tick, group)
 
 
 def folds_of(count: int, episodes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
@@ -106,6 +113,7 @@ def _fit_one(
     seed: list[int],
     device: torch.device,
     tick: Tick,
+    group: Group,
 ) -> None:
     rng = np.random.default_rng(seed)
     generator = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
@@ -113,7 +121,13 @@ def _fit_one(
     optimiser = torch.optim.AdamW(model.parameters(), _LEARNING_RATE, weight_decay=_WEIGHT_DECAY)
     sampler = _Sampler(tokens, train, _BATCH)
 
-    def loss_of(steps: NDArray[np.int64], weights: NDArray[np.float32], dropout: Dropout) -> Tensor:
+    def loss_of(steps: NDArray[np.int64], weights: NDArray[np.float32], drawn: torch.Generator | None) -> Tensor:
+        """Of the steps that are this process's; what it drops is drawn for all of them."""
+        dropout = Dropout(drawn)
+        if group.part is not None:
+            count = len(steps)
+            own, weights = taken(weights, group.part)
+            steps, dropout = steps[own], Dropout(drawn, part=Part.of(own, count, own, count, device))
         wanted, shares = (torch.from_numpy(a).to(device) for a in (tokens.classes[steps].astype(np.int64), weights))
         logits = model(tokens.rows(steps, device), dropout)
         return (shares * nn.functional.cross_entropy(logits, wanted, reduction="none")).sum()
@@ -122,16 +136,18 @@ def _fit_one(
     def validate() -> float:
         model.eval()
         parts = np.array_split(np.arange(len(judged)), -(-len(judged) // _ROWS_AT_A_TIME))
-        total = sum(float(loss_of(judged[part], shares[part], Dropout(None))) for part in parts)
+        total = np.array(sum(float(loss_of(judged[part], shares[part], None)) for part in parts))
+        group.add_up_array(total)
         model.train()
-        return total
+        return float(total)
 
     tick("without memory", 0, _UPDATES)
     best, kept, waited = validate(), deepcopy(model.state_dict()), 0
     for update in range(1, _UPDATES + 1):
-        loss = loss_of(*sampler.draw(rng), Dropout(generator))
+        loss = loss_of(*sampler.draw(rng), generator)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        group.add_up_gradients(model.parameters())
         optimiser.step()
         if update % _VALIDATE_EVERY == 0:
             now = validate()
