@@ -20,6 +20,7 @@ ELSEWHERE = {  # only when named: module and function
     "soak": ("soak", "run"),
     "parallel": ("parallel", "run"),
     "fit": ("fit", "run"),
+    "distributed": ("distributed", "run"),
 }
 
 

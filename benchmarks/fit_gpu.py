@@ -88,16 +88,20 @@ def read(path: Path, name: str, pictures: bool, episodes: int | None = None) -> 
     steps = int(offsets[-1])
     shape, high = seen.shape[1:], 1
     if pictures:
-        rng, shape, high = np.random.default_rng(DATA_SEED), (3 * SIDE, 3 * SIDE, 3), 255
-        drawn = (seen[:steps] * np.uint8(high - NOISE)).repeat(SIDE, 1).repeat(SIDE, 2)
-        drawn += rng.integers(0, NOISE, drawn.shape, np.uint8)
-        seen = drawn
+        seen, shape, high = drawn(seen[:steps]), (3 * SIDE, 3 * SIDE, 3), 255
     space = spaces.Box(0, high, shape, np.uint8)
     rest = {key: column[:steps] for key, column in columns.items()}
     return Trajectories(
         observations=seen[:steps], **rest, offsets=offsets, observation_space=space,
         action_space=spaces.Discrete(4), annotations={"truth": truth[:steps]},
     )  # fmt: skip
+
+
+def drawn(seen: Array) -> Array:
+    """(steps, 3, 3, 3) cells as noisy pictures."""
+    pictures = (seen * np.uint8(255 - NOISE)).repeat(SIDE, 1).repeat(SIDE, 2)
+    pictures += np.random.default_rng(DATA_SEED).integers(0, NOISE, pictures.shape, np.uint8)
+    return pictures
 
 
 def long_data() -> Any:
