@@ -1,93 +1,88 @@
-"""A fit that two processes share over Gloo, beside one process: seconds, and how alike the loss curves are."""
+"""Updates that two processes share over Gloo, beside one process: seconds, and how alike the losses are."""
 
 import os
+import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from gymnasium import spaces
 
 import secret_rl as srl
-from benchmarks.fit_gpu import MODELS, drawn
-from benchmarks.results_file import Row, interleaved, machine, write
+from benchmarks.fit_gpu import MODELS, drawn, trainer_of
+from benchmarks.results_file import Row, machine, write
 from secret_rl.processes import WorkerPool
 
-EPISODES, UPDATES, ROUNDS = 1_000, 150, 3
+EPISODES, ROUNDS = 300, 3
+WARM_UP, CHUNKS = 1, 5  # updates, and losses
+CHUNK = {"default": 20, "pictures": 2}  # updates whose mean loss is one
 ENV_OPTIONS = {"triggers": 3, "prizes": 1}
 WORKLOADS = {"equal steps encoded once": "default", "pictures of 48x48": "pictures"}
-CONTENDERS = {"one process, one thread": (1, 1), "one process, two threads": (1, 2), "two processes": (2, 1)}
+ONE, THREADS, TWO = "one process, one thread", "one process, two threads", "two processes, one thread each"
+CONTENDERS = {ONE: (1, 1), THREADS: (1, 2), TWO: (2, 1)}  # processes and threads
 
 
-class Fit(NamedTuple):
-    """Of one process: seconds on the clock and of its processor, and the curve."""
+class Updates(NamedTuple):
+    """Of one process."""
 
-    seconds: float
+    clock: float
+    """Seconds of an update."""
     busy: float
-    curve: list[dict[str, float]]
+    """Seconds of processor time of an update."""
+    losses: list[float]
 
 
 def run() -> None:
     """Measure every contender in turn and write the medians down."""
-    rows, load = [], os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for workload, model in WORKLOADS.items():
-            _data(model).save(folder / model)
-            fits: dict[str, list[Fit]] = {}
-
-            def measure(name: str, model: str = model, fits: dict[str, list[Fit]] = fits) -> float:
-                fits[name] = fitted(folder, model, *CONTENDERS[name])
-                return max(fit.seconds for fit in fits[name])
-
-            seconds = interleaved({name: lambda name=name: measure(name) for name in CONTENDERS}, ROUNDS)  # type: ignore[misc]
-            one, threads, two = seconds.values()
-            rows += [Row(f"{workload}: {name}", value, "s") for name, value in seconds.items()]
-            rows += [
-                Row(f"{workload}: processor time, {name}", sum(fit.busy for fit in fits[name]), "s") for name in fits
-            ]
-            rows += [
-                Row(f"{workload}: one process over two processes", one / two, "x"),
-                Row(f"{workload}: one process with two threads over two processes", threads / two, "x"),
-            ]
-            start, *others = (fits[name][0].curve for name in CONTENDERS)
-            for name, curve in zip(list(CONTENDERS)[1:], others, strict=True):
-                asked = "<= 1e-4" if name == "two processes" else ""
-                rows.append(
-                    Row(f"{workload}: loss curve, {name}: largest difference", _apart(start, curve), "e-6", asked)
-                )
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row for workload, model in WORKLOADS.items() for row in _rows(workload, model, Path(folder))]
     rows.append(Row("programs that wanted a core meanwhile (load average, 1 minute, at the start)", load))
     all_cores = {"machine": machine()["machine"].replace("one used", "all used")}
-    title = f"A fit shared by two processes over Gloo: {EPISODES:,} Triggers episodes, {UPDATES} updates of 64"
-    write("distributed", title, rows, all_cores)
+    write("distributed", "Updates of 64 Triggers episodes, shared by two processes over Gloo", rows, all_cores)
 
 
-def _apart(one: list[dict[str, float]], other: list[dict[str, float]]) -> float:
-    """The largest difference of losses, in millionths."""
-    names = ("loss", "validation_loss")
-    return 1e6 * max(abs(a[name] - b[name]) for a, b in zip(one, other, strict=True) for name in names)
+def _rows(workload: str, model: str, folder: Path) -> list[Row]:
+    _data(model).save(folder / model)
+    found: dict[str, list[list[Updates]]] = {name: [] for name in CONTENDERS}
+    for _ in range(ROUNDS):
+        for name, (processes, threads) in CONTENDERS.items():
+            found[name].append(measured(folder, model, processes, threads))
+    clock = {name: statistics.median(max(part.clock for part in run) for run in runs) for name, runs in found.items()}
+    busy = {name: statistics.median(sum(part.busy for part in run) for run in runs) for name, runs in found.items()}
+    rows = [Row(f"{workload}: an update, {name}", 1e3 * seconds, "ms") for name, seconds in clock.items()]
+    rows += [Row(f"{workload}: processor time of it, {name}", 1e3 * seconds, "ms") for name, seconds in busy.items()]
+    rows += [Row(f"{workload}: {name}, over two processes", clock[name] / clock[TWO], "x") for name in (ONE, THREADS)]
+    start = np.array(found[ONE][0][0].losses)
+    for name, asked in ((THREADS, ""), (TWO, "<= 100 e-6")):
+        apart = 1e6 * np.abs(np.array(found[name][0][0].losses) - start).max()
+        rows.append(
+            Row(f"{workload}: losses of {CHUNKS * CHUNK[model]} updates, {name}: apart by", apart, "e-6", asked)
+        )
+    return rows
 
 
-def fitted(folder: Path, model: str, processes: int, threads: int) -> list[Fit]:
-    """A fit by fresh processes."""
+def measured(folder: Path, model: str, processes: int, threads: int) -> list[Updates]:
+    """Updates by fresh processes, those of each."""
     with tempfile.TemporaryDirectory(dir=folder) as meet, WorkerPool(processes) as pool:
-        calls = [
-            pool.submit(_fit, folder / model, MODELS[model], rank, processes, threads, meet)
-            for rank in range(processes)
-        ]
+        calls = [pool.submit(_updates, folder / model, model, n, processes, threads, meet) for n in range(processes)]
         return [call.result() for call in calls]
 
 
-def _fit(path: Path, options: dict[str, Any], rank: int, processes: int, threads: int, meet: str) -> Fit:
+def _updates(path: Path, model: str, rank: int, processes: int, threads: int, meet: str) -> Updates:
     torch.set_num_threads(threads)
     if processes > 1:
         torch.distributed.init_process_group("gloo", f"file://{meet}/file", rank=rank, world_size=processes)
-    data, busy = srl.Trajectories.load(path), time.process_time()
-    fit = srl.Secret(seed=0, steps=UPDATES, device="cpu", **options).fit(data, progress=False)
-    assert fit.report is not None
-    return Fit(fit.report.seconds, time.process_time() - busy, [dict(entry) for entry in fit.report.curve])
+    data, device = srl.Trajectories.load(path), torch.device("cpu")
+    trainer = trainer_of(data, device, "float32", processes > 1, **MODELS[model])
+    trainer.train(WARM_UP)
+    start, busy = time.perf_counter(), time.process_time()
+    losses = [trainer.train(CHUNK[model]) for _ in range(CHUNKS)]
+    updates = CHUNKS * CHUNK[model]
+    return Updates((time.perf_counter() - start) / updates, (time.process_time() - busy) / updates, losses)
 
 
 def _data(model: str) -> srl.Trajectories:

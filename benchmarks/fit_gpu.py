@@ -122,9 +122,10 @@ def long_data() -> Any:
     return Trajectories.from_episodes(episodes, observation_space=spaces.Discrete(61), action_space=spaces.Discrete(4))
 
 
-def trainer_of(data: Any, device: torch.device, precision: str, **options: Any) -> Any:
+def trainer_of(data: Any, device: torch.device, precision: str, distributed: bool = False, **options: Any) -> Any:
     """A trainer of a new model on some trajectories, all steps weighted alike."""
     from secret_rl.credit.reward_classes import RewardClasses
+    from secret_rl.credit.secret.group import Group
     from secret_rl.credit.secret.method import Secret
     from secret_rl.credit.secret.model import RewardPredictor
     from secret_rl.credit.secret.tokens import Tokens
@@ -138,7 +139,8 @@ def trainer_of(data: Any, device: torch.device, precision: str, **options: Any) 
     model = RewardPredictor(*specs, len(classes), secret.model_options)
     tokens = Tokens.of(data, classes).to_device(device)
     everything, evenly = np.arange(len(data)), np.ones(len(data))
-    return Trainer(model, tokens, everything, evenly, secret.training_options, 0, device)
+    group = Group.join(device, distributed)
+    return Trainer(model, tokens, everything, evenly, secret.training_options, 0, device, group)
 
 
 def speed(data: Any, device: torch.device, model: str, precision: str, updates: tuple[int, int, int]) -> Cell:
