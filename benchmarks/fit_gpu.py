@@ -7,7 +7,8 @@ In three steps, of which only the second needs a GPU, and there only Python, PyT
     python -m benchmarks.fit_gpu --render fit_gpu.json           # writes benchmarks/results/fit_gpu.{json,md}
 
 In the results, kernels_ms is the time of the kernels of an update, and kernel_share that over the time of the update
-without a profiler; peak_MB is the memory of tensors on the GPU.
+without a profiler; GFLOP are the products of an update, beside what two large matrices reach; peak_MB is the memory of
+tensors on the GPU.
 
 What is measured is written down at once: whatever ends the second step early, what was measured before stays. Fits run
 beside each other, one process each, after everything that is timed.
@@ -19,7 +20,6 @@ import os
 import platform
 import statistics
 import sys
-import sysconfig
 import tempfile
 import time
 import zipfile
@@ -27,12 +27,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed
 from datetime import UTC, datetime
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from benchmarks.bounds import flop_of, gemm_peak
 
 Array = NDArray[Any]
 Cell = dict[str, Any]
@@ -50,6 +53,7 @@ SEEDS, UPDATES, PICTURE_UPDATES = 3, 1_500, 1_000
 UPDATES_TIMED = 30, 200, 20  # to warm up, timed, profiled
 LONG_EPISODES, LONG_STEPS, LONG_UPDATES = 4, 10_000, 5
 AT_ONCE = 6  # fits
+_GEMM = 8192  # rows and columns of the matrices of the GEMM peak
 
 
 def prepare(path: Path) -> None:
@@ -68,10 +72,11 @@ def prepare(path: Path) -> None:
         }  # fmt: skip
         arrays |= {f"{name}.{key}": np.asarray(value) for key, value in columns.items()}
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
-    site = Path(sysconfig.get_paths()["purelib"])
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
-        for source in (source for package in PACKAGES for source in sorted((site / package).rglob("*.py"))):
-            archive.write(source, source.relative_to(site))
+        for package in PACKAGES:
+            folder = Path(str(import_module(package).__file__)).parent
+            for source in sorted(folder.rglob("*.py")):
+                archive.write(source, source.relative_to(folder.parent))
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 
@@ -151,11 +156,15 @@ def speed(data: Any, device: torch.device, model: str, precision: str, updates: 
     update = _timed(lambda: trainer.train(timed), device) / timed
     rows, steps = _sizes(trainer)
     kernels, launches, copies = profile(lambda: trainer.train(profiled), device)
+    work = flop_of(lambda: trainer.train(profiled)) / profiled
+    on_gpu, bf16 = device.type == "cuda", precision == "bf16"
+    peak = gemm_peak(device.type, _GEMM if on_gpu else _GEMM // 16, torch.bfloat16 if bf16 else torch.float32)
     return {
         "model": model, "precision": precision, "batch": trainer.batch_size, "steps": steps, "tokens": rows,
         "update_ms": 1e3 * update, "updates_per_s": 1 / update, "kernels_ms": 1e3 * kernels / profiled,
         "copies_ms": 1e3 * copies / profiled, "kernels": launches / profiled,
-        "kernel_share": kernels / profiled / update,
+        "kernel_share": kernels / profiled / update, "GFLOP": work / 1e9, "GFLOP_per_s": work / update / 1e9,
+        "GEMM_peak_GFLOP_per_s": peak / 1e9,
     }  # fmt: skip
 
 
@@ -337,8 +346,10 @@ def render(path: Path) -> None:
     rows = []
     for cell in parts["speed"]:
         what = f"{cell['model']} model, {cell['precision']}"
-        rows.append(Row(f"{what}: an update", cell["update_ms"], "ms"))
+        rows.append(Row(f"{what}: an update", cell["update_ms"], "ms", "", cell["kernels_ms"], "its kernels alone"))
         rows.append(Row(f"{what}: share of it that is kernels", cell["kernel_share"]))
+        peak = cell["GEMM_peak_GFLOP_per_s"]
+        rows.append(Row(f"{what}: products", cell["GFLOP_per_s"], "GFLOP/s", "", peak, "GEMM peak"))
     for model, precision, cells in _by_model(parts["quality"]):
         found = statistics.mean(cell["average_precision"] for cell in cells)
         rows.append(Row(f"{model} model, {precision}: average precision, mean of {len(cells)} seeds", found))

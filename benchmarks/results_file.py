@@ -133,7 +133,13 @@ def unwritten() -> Iterator[dict[str, list[Row]]]:
 
 def _write_tables() -> None:
     """All results as one page."""
-    lines = ["# Measured results", "", "Written by `make bench` from the JSON files beside it.", ""]
+    lines = [
+        "# Measured results",
+        "",
+        "Written by `make bench` from the JSON files beside it. `make bench-check` measures",
+    ]
+    lines += ["ratios (x) again, and fails where one is more than 20 % worse. A bound is what the machine would allow,"]
+    lines += ["measured in the same run.", ""]
     for path in sorted(RESULTS.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
