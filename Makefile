@@ -7,7 +7,7 @@ CONSTRAINTS ?= constraints.txt
 SETUP := pyproject.toml $(CONSTRAINTS)
 RUFF_PATHS := src tests benchmarks paper examples docs
 
-.PHONY: demo check test test-fast coverage test-readme test-gpu attack lint leaderboard docs docs-serve screenshots bench soak chromium explorers paper-quick clean clean-kernels help
+.PHONY: demo check test test-fast coverage test-readme test-gpu attack lint leaderboard docs docs-serve screenshots bench bench-check soak chromium explorers paper-quick clean clean-kernels help
 
 export NO_MKDOCS_2_WARNING := 1  # the theme announces its successor where warnings would be
 
@@ -61,6 +61,9 @@ lint: $(VENV)/ready  ## formatting, style, types and who imports whom
 
 bench: $(VENV)-bench/ready  ## measure speed and memory beside peers; writes benchmarks/results
 	$(BENCH_BIN)/python -m benchmarks
+
+bench-check: $(VENV)/ready  ## measure ratios again; an error where one is more than 20 % worse than the committed one
+	$(BIN)/python -m benchmarks check
 
 soak: $(VENV)/ready  ## 10,000 episodes of the 3D world: memory stays level and nothing is left
 	$(BIN)/python -m benchmarks soak

@@ -1,8 +1,12 @@
-"""Run the benchmarks: ``python -m benchmarks [NAME ...]``; all of those for one core if none is named."""
+"""Run the benchmarks: ``python -m benchmarks [NAME ...]``; all of those for one core if none is named.
+
+``python -m benchmarks check [NAME ...]`` compares ratios with the committed ones instead.
+"""
 
 import sys
 from importlib import import_module
 
+from benchmarks import check
 from benchmarks.results_file import use_one_core
 
 NAMES = (
@@ -26,11 +30,19 @@ ELSEWHERE = {  # only when named: module and function
     "long_episodes": ("long_episodes", "run"),
     "large_store": ("large_store", "run"),
     "sweep_node": ("sweep_kills", "node"),
+    "distributed": ("distributed", "run"),
 }
 
 
 def main(names: list[str]) -> None:
     """Run each benchmark, on one core unless it is one for another device."""
+    if names[:1] == ["check"]:
+        unknown = sorted(set(names[1:]) - set(NAMES))
+        if unknown:
+            sys.exit(f"no benchmark with ratios on one core: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
+        use_one_core()
+        check.run(names[1:])
+        return
     unknown = sorted(set(names) - {*NAMES, *ELSEWHERE})
     if unknown:
         sys.exit(f"no such benchmark: {', '.join(unknown)}; choose from {', '.join((*NAMES, *ELSEWHERE))}")

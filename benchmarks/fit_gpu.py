@@ -7,7 +7,8 @@ In three steps, of which only the second needs a GPU, and there only Python, PyT
     python -m benchmarks.fit_gpu --render fit_gpu.json           # writes benchmarks/results/fit_gpu.{json,md}
 
 In the results, kernels_ms is the time of the kernels of an update, and kernel_share that over the time of the update
-without a profiler; peak_MB is the memory of tensors on the GPU.
+without a profiler; GFLOP are the products of an update, beside what two large matrices reach; peak_MB is the memory of
+tensors on the GPU.
 
 What is measured is written down at once: whatever ends the second step early, what was measured before stays. Fits run
 beside each other, one process each, after everything that is timed.
@@ -19,7 +20,6 @@ import os
 import platform
 import statistics
 import sys
-import sysconfig
 import tempfile
 import time
 import zipfile
@@ -27,12 +27,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed
 from datetime import UTC, datetime
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from benchmarks.bounds import flop_of, gemm_peak
 
 Array = NDArray[Any]
 Cell = dict[str, Any]
@@ -50,6 +53,7 @@ SEEDS, UPDATES, PICTURE_UPDATES = 3, 1_500, 1_000
 UPDATES_TIMED = 30, 200, 20  # to warm up, timed, profiled
 LONG_EPISODES, LONG_STEPS, LONG_UPDATES = 4, 10_000, 5
 AT_ONCE = 6  # fits
+_GEMM = 8192  # rows and columns of the matrices of the GEMM peak
 
 
 def prepare(path: Path) -> None:
@@ -68,10 +72,11 @@ def prepare(path: Path) -> None:
         }  # fmt: skip
         arrays |= {f"{name}.{key}": np.asarray(value) for key, value in columns.items()}
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
-    site = Path(sysconfig.get_paths()["purelib"])
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
-        for source in (source for package in PACKAGES for source in sorted((site / package).rglob("*.py"))):
-            archive.write(source, source.relative_to(site))
+        for package in PACKAGES:
+            folder = Path(str(import_module(package).__file__)).parent
+            for source in sorted(folder.rglob("*.py")):
+                archive.write(source, source.relative_to(folder.parent))
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 
@@ -88,16 +93,20 @@ def read(path: Path, name: str, pictures: bool, episodes: int | None = None) -> 
     steps = int(offsets[-1])
     shape, high = seen.shape[1:], 1
     if pictures:
-        rng, shape, high = np.random.default_rng(DATA_SEED), (3 * SIDE, 3 * SIDE, 3), 255
-        drawn = (seen[:steps] * np.uint8(high - NOISE)).repeat(SIDE, 1).repeat(SIDE, 2)
-        drawn += rng.integers(0, NOISE, drawn.shape, np.uint8)
-        seen = drawn
+        seen, shape, high = drawn(seen[:steps]), (3 * SIDE, 3 * SIDE, 3), 255
     space = spaces.Box(0, high, shape, np.uint8)
     rest = {key: column[:steps] for key, column in columns.items()}
     return Trajectories(
         observations=seen[:steps], **rest, offsets=offsets, observation_space=space,
         action_space=spaces.Discrete(4), annotations={"truth": truth[:steps]},
     )  # fmt: skip
+
+
+def drawn(seen: Array) -> Array:
+    """(steps, 3, 3, 3) cells as noisy pictures."""
+    pictures = (seen * np.uint8(255 - NOISE)).repeat(SIDE, 1).repeat(SIDE, 2)
+    pictures += np.random.default_rng(DATA_SEED).integers(0, NOISE, pictures.shape, np.uint8)
+    return pictures
 
 
 def long_data() -> Any:
@@ -118,9 +127,10 @@ def long_data() -> Any:
     return Trajectories.from_episodes(episodes, observation_space=spaces.Discrete(61), action_space=spaces.Discrete(4))
 
 
-def trainer_of(data: Any, device: torch.device, precision: str, **options: Any) -> Any:
+def trainer_of(data: Any, device: torch.device, precision: str, distributed: bool = False, **options: Any) -> Any:
     """A trainer of a new model on some trajectories, all steps weighted alike."""
     from secret_rl.credit.reward_classes import RewardClasses
+    from secret_rl.credit.secret.group import Group
     from secret_rl.credit.secret.method import Secret
     from secret_rl.credit.secret.model import RewardPredictor
     from secret_rl.credit.secret.tokens import Tokens
@@ -134,7 +144,8 @@ def trainer_of(data: Any, device: torch.device, precision: str, **options: Any) 
     model = RewardPredictor(*specs, len(classes), secret.model_options)
     tokens = Tokens.of(data, classes).to_device(device)
     everything, evenly = np.arange(len(data)), np.ones(len(data))
-    return Trainer(model, tokens, everything, evenly, secret.training_options, 0, device)
+    group = Group.join(device, distributed)
+    return Trainer(model, tokens, everything, evenly, secret.training_options, 0, device, group)
 
 
 def speed(data: Any, device: torch.device, model: str, precision: str, updates: tuple[int, int, int]) -> Cell:
@@ -145,11 +156,15 @@ def speed(data: Any, device: torch.device, model: str, precision: str, updates: 
     update = _timed(lambda: trainer.train(timed), device) / timed
     rows, steps = _sizes(trainer)
     kernels, launches, copies = profile(lambda: trainer.train(profiled), device)
+    work = flop_of(lambda: trainer.train(profiled)) / profiled
+    on_gpu, bf16 = device.type == "cuda", precision == "bf16"
+    peak = gemm_peak(device.type, _GEMM if on_gpu else _GEMM // 16, torch.bfloat16 if bf16 else torch.float32)
     return {
         "model": model, "precision": precision, "batch": trainer.batch_size, "steps": steps, "tokens": rows,
         "update_ms": 1e3 * update, "updates_per_s": 1 / update, "kernels_ms": 1e3 * kernels / profiled,
         "copies_ms": 1e3 * copies / profiled, "kernels": launches / profiled,
-        "kernel_share": kernels / profiled / update,
+        "kernel_share": kernels / profiled / update, "GFLOP": work / 1e9, "GFLOP_per_s": work / update / 1e9,
+        "GEMM_peak_GFLOP_per_s": peak / 1e9,
     }  # fmt: skip
 
 
@@ -331,8 +346,10 @@ def render(path: Path) -> None:
     rows = []
     for cell in parts["speed"]:
         what = f"{cell['model']} model, {cell['precision']}"
-        rows.append(Row(f"{what}: an update", cell["update_ms"], "ms"))
+        rows.append(Row(f"{what}: an update", cell["update_ms"], "ms", "", cell["kernels_ms"], "its kernels alone"))
         rows.append(Row(f"{what}: share of it that is kernels", cell["kernel_share"]))
+        peak = cell["GEMM_peak_GFLOP_per_s"]
+        rows.append(Row(f"{what}: products", cell["GFLOP_per_s"], "GFLOP/s", "", peak, "GEMM peak"))
     for model, precision, cells in _by_model(parts["quality"]):
         found = statistics.mean(cell["average_precision"] for cell in cells)
         rows.append(Row(f"{model} model, {precision}: average precision, mean of {len(cells)} seeds", found))

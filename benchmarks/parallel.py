@@ -1,6 +1,7 @@
 """Steps per second of all cores in the 3D world: played alone, and with PPO that learns from what is played."""
 
 import os
+import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from paper.keys_doors_study import ACTING, WORLD
 from paper.parallel_envs import ParallelVectorEnv
 from paper.pixel_ppo import PixelOptions, pixel_ppo
 
+from benchmarks.keys_doors import Contender, EngineAlone
 from benchmarks.results_file import Row, interleaved, machine, per_second, write
 from secret_rl.envs import KEYS_DOORS_ID
 
@@ -41,7 +43,13 @@ def run() -> None:
     for progress in pixel_ppo(makers, ROLLOUTS * each, OPTIONS, success="goal_reached"):
         learned.append(LEARNERS * each / progress.seconds)
     on_gpu = torch.cuda.is_available()
-    rows = [Row(f"{ENVS} environments, {name}", speed, "steps/s") for name, speed in played.items()]
+    alone = Contender(EngineAlone(make()))
+    bound = statistics.median(alone.speeds()[1] for _ in range(ROUNDS)) * (os.cpu_count() or 1)
+    alone.env.close()
+    rows = [
+        Row(f"{ENVS} environments, {name}", speed, "steps/s", "", bound, "the engine alone, in one map, x cores")
+        for name, speed in played.items()
+    ]
     rows.append(Row("ours over AsyncVectorEnv", played[OURS] / played[PEER], "x"))
     where, asked = ("a GPU", ">= 25,000 with 16 cores") if on_gpu else ("the same cores", ">= 2,500 with 2 cores")
     what = f"PPO that learns on {where}, {LEARNERS} learners of {OPTIONS.side_by_side} environments, end to end"

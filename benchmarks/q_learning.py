@@ -5,6 +5,7 @@ same arrays as ours, which spares them stepping an environment; one that steps i
 """
 
 import random
+import time
 from collections.abc import Callable
 from itertools import cycle
 from typing import Any
@@ -41,7 +42,9 @@ def run() -> None:
         NUMPY: numpy_in_step(models[0]),
         "plain Python stepping the environment": stepping(envs),
     }
-    speeds = interleaved({name: lambda w=work: per_second(w) for name, work in contenders.items()}, ROUNDS)
+    speeds = interleaved(
+        {name: lambda w=work: per_second(w, clock=time.process_time) for name, work in contenders.items()}, ROUNDS
+    )
     mean = float(learn_many(models, range(SEEDS), EPISODES)[0].mean())
     plain_mean = float(np.mean([python_learner(model, seed)[1] for model in models for seed in range(SEEDS)]))
     rows = [Row(name, speed, "steps/s", ">= 40 M" if name == OURS else "") for name, speed in speeds.items()]

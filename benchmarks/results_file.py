@@ -5,7 +5,8 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -43,13 +44,28 @@ class Row:
     value: float | bool
     unit: str = ""
     asked: str = ""
+    bound: float | None = None
+    """What the machine would allow at best, in the same unit."""
+    bound_by: str = ""
+    """What that is, in words."""
 
     def shown(self) -> str:
         """The value as people read it."""
-        if isinstance(self.value, bool):
-            return "yes" if self.value else "no"
-        digits = 0 if abs(self.value) >= 1000 else 1 if abs(self.value) >= 10 else 3
-        return f"{self.value:,.{digits}f}{'x' if self.unit == 'x' else ' ' + self.unit if self.unit else ''}"
+        return _shown(self.value, self.unit)
+
+    def shown_bound(self) -> str:
+        """The bound, whose it is, and how near the value comes to it."""
+        if not self.bound or not self.value:
+            return ""
+        near = min(self.value / self.bound, self.bound / self.value)
+        return f"{_shown(self.bound, self.unit)}: {self.bound_by} ({near:.0%} of it)"
+
+
+def _shown(value: float | bool, unit: str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 3
+    return f"{value:,.{digits}f}{'x' if unit == 'x' else ' ' + unit if unit else ''}"
 
 
 def use_one_core() -> None:
@@ -69,25 +85,32 @@ def interleaved(contenders: Mapping[str, Callable[[], float]], rounds: int) -> d
     return {name: statistics.median(values) for name, values in measured.items()}
 
 
-def per_second(work: Callable[[], int], seconds: float = 1.0) -> float:
-    """How many units ``work`` does in a second, repeating it for about ``seconds``."""
-    done, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
+def per_second(work: Callable[[], int], seconds: float = 1.0, clock: Callable[[], float] = time.perf_counter) -> float:
+    """How many units ``work`` does in a second, repeating it for about ``seconds``.
+
+    Of what one thread does in this process, ``time.process_time`` hardly depends on what else the machine does.
+    """
+    done, start = 0, clock()
+    while clock() - start < seconds:
         done += work()
-    return done / (time.perf_counter() - start)
+    return done / (clock() - start)
 
 
 def write(name: str, title: str, rows: list[Row], more: Mapping[str, Any] | None = None) -> None:
     """Write results (and ``more``, beside the table) with the command, machine, versions and date they came from."""
+    if _kept is not None:
+        _kept[name] = rows
+        return
     for row in rows:
         asked = f" (asked: {row.asked})" if row.asked else ""
-        print(f"  {row.what:<64}{row.shown():>16}{asked}")
+        bound = f" (bound: {row.shown_bound()})" if row.shown_bound() else ""
+        print(f"  {row.what:<64}{row.shown():>16}{asked}{bound}")
     record = {
         "title": title,
         "command": f"python -m benchmarks {name}",
         "date": datetime.now(UTC).date().isoformat(),
         **machine(),
-        "rows": [asdict(row) for row in rows],
+        "rows": [{name: value for name, value in asdict(row).items() if value is not None} for row in rows],
         **(more or {}),
     }
     RESULTS.mkdir(exist_ok=True)
@@ -95,16 +118,39 @@ def write(name: str, title: str, rows: list[Row], more: Mapping[str, Any] | None
     _write_tables()
 
 
+_kept: dict[str, list[Row]] | None = None  # instead of being written
+
+
+@contextmanager
+def unwritten() -> Iterator[dict[str, list[Row]]]:
+    """What benchmarks measure meanwhile, by name; no file is written."""
+    global _kept
+    _kept = {}
+    try:
+        yield _kept
+    finally:
+        _kept = None
+
+
 def _write_tables() -> None:
     """All results as one page."""
-    lines = ["# Measured results", "", "Written by `make bench` from the JSON files beside it.", ""]
+    lines = [
+        "# Measured results",
+        "",
+        "Written by `make bench` from the JSON files beside it. `make bench-check` measures",
+    ]
+    lines += ["ratios (x) again, and fails where one is more than 20 % worse. A bound is what the machine would allow,"]
+    lines += ["measured in the same run.", ""]
     for path in sorted(RESULTS.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-        lines += [f"## {record['title']}", "", "| | measured | asked |", "| --- | ---: | ---: |"]
-        for entry in record["rows"]:
-            row = Row(**entry)
-            lines.append(f"| {row.what} | {row.shown()} | {row.asked} |")
+        rows = [Row(**entry) for entry in record["rows"]]
+        bounded = any(row.shown_bound() for row in rows)
+        head, rule = (" bound |", " --- |") if bounded else ("", "")
+        lines += [f"## {record['title']}", "", f"| | measured | asked |{head}", f"| --- | ---: | ---: |{rule}"]
+        for row in rows:
+            bound = f" {row.shown_bound()} |" if bounded else ""
+            lines.append(f"| {row.what} | {row.shown()} | {row.asked} |{bound}")
         lines += ["", f"`{record['command']}`, {record['date']}, {record['machine']}, Python {record['python']};"]
         lines += [f"{versions}.", ""]
     (RESULTS / "README.md").write_text("\n".join(lines), encoding="utf-8")

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from benchmarks.bounds import flop_of, gemm_peak
 from benchmarks.results_file import Row, interleaved, write
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.model import RewardPredictor
@@ -55,13 +56,22 @@ def run() -> None:
     )
     sizes = [(len(part), int(shared.lengths[part].max())) for part in batches_of_pass(shared, 0)]
     padded = sum(episodes * forward_backward_flop(steps) for episodes, steps in sizes) / EPISODES
-    rows = [Row(name, speed, "sequences/s") for name, speed in measured.items()]
+    peak, flop = gemm_peak(), {name: our_flop(tokens) for name, tokens in ((ours, shared), (unshared, every_step))}
+    flop[peer] = padded
+    rows = [
+        Row(name, speed, "sequences/s", bound=peak / flop[name], bound_by="products alone, at the GEMM peak")
+        for name, speed in measured.items()
+    ]
     rows += [
         Row(f"ours over {peer}", measured[ours] / measured[peer], "x", ">= 2x"),
         Row(f"ours over {unshared.removeprefix('ours, but ')}", measured[ours] / measured[unshared], "x"),
         Row(f"{peer}: counted work, 50 steps", forward_backward_flop(50) / 1e6, "MFLOP/sequence"),
         Row(f"{peer}: in these batches, padded", padded / 1e6, "MFLOP/sequence"),
-        Row(f"{peer}: done", padded * measured[peer] / 1e9, "GFLOP/s"),
+        Row("ours: counted work, in these batches", flop[ours] / 1e6, "MFLOP/sequence"),
+        *(
+            Row(f"{name}: done", flop[name] * measured[name] / 1e9, "GFLOP/s", bound=peak / 1e9, bound_by="GEMM peak")
+            for name in measured
+        ),
     ]
     write("training", f"Training the credit model, 3T1P, batches of {BATCH}, dropout on, one core", rows)
 
@@ -77,19 +87,30 @@ def weighted(tokens: Tokens) -> Tokens:
     return tokens.weighted(weights.astype(np.float32))
 
 
-def our_training(tokens: Tokens) -> Callable[[], float]:
-    """Sequences per second of as many updates of ``Trainer`` as a pass has, the making of batches included."""
+def our_trainer(tokens: Tokens) -> Trainer:
+    """A trainer of a new model."""
     torch.manual_seed(MODEL_SEED)
     model = RewardPredictor(OBSERVATION, ACTION, CLASSES, ModelOptions())
     options, evenly = TrainingOptions(batch_size=BATCH), np.ones(len(tokens))
-    trainer = Trainer(model, tokens, np.arange(len(tokens)), evenly, options, MODEL_SEED, torch.device("cpu"))
+    return Trainer(model, tokens, np.arange(len(tokens)), evenly, options, MODEL_SEED, torch.device("cpu"))
+
+
+def our_flop(tokens: Tokens) -> float:
+    """Operations of the products in an update, per sequence, on average over a pass."""
+    trainer, updates = our_trainer(tokens), len(batches_of_pass(tokens, 0))
+    return flop_of(lambda: trainer.train(updates)) / (updates * trainer.batch_size)
+
+
+def our_training(tokens: Tokens) -> Callable[[], float]:
+    """Sequences per second of as many updates of ``Trainer`` as a pass has, the making of batches included."""
+    trainer = our_trainer(tokens)
     updates = len(batches_of_pass(tokens, 0))
     trainer.train(updates)  # pass 0 warms up
 
     def measure() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         trainer.train(updates)
-        return len(tokens) / (time.perf_counter() - start)
+        return len(tokens) / (time.process_time() - start)
 
     return measure
 
@@ -187,12 +208,12 @@ def peer_training(tokens: Tokens) -> Callable[[], float]:
         nonlocal number
         batches = list(padded_batches(tokens, number))
         number += 1
-        start = time.perf_counter()
+        start = time.process_time()
         for batch in batches:
             optimiser.zero_grad(set_to_none=True)
             ordinary_loss(model, batch).backward()
             optimiser.step()
-        return len(tokens) / (time.perf_counter() - start)
+        return len(tokens) / (time.process_time() - start)
 
     measure()  # pass 0 warms up
     return measure

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from secret_rl.atomic import check_writable
 from secret_rl.checks import printable
-from secret_rl.cli.command import Command, UsageError, find_command, say, summaries
+from secret_rl.cli.command import Command, UsageError, find_command, leads, processes, say, summaries
 from secret_rl.progress import no_bars
 from secret_rl.version import VERSION
 
@@ -58,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
             if not received and not isinstance(error, KeyboardInterrupt):
                 return _failed(error, words, command)
             terminated = signal.SIGTERM in received
+            if not leads():
+                return 143 if terminated else 130
             again = ": the same command goes on where this one stopped" if command and command.resumable else ""
             say(f"\n{'terminated' if terminated else 'interrupted'}{again}", sys.stderr)
             return 143 if terminated else 130
@@ -91,15 +93,16 @@ def _failed(error: BaseException, words: list[str], command: Command | None) -> 
         return 1
     from secret_rl.cli.errors import in_options
 
+    name = "secret-rl" if leads() else f"secret-rl (process {os.environ['RANK']})"
     if isinstance(error, UsageError):
         hint = " ".join(["secret-rl", *(word for word in words[:1] if word in summaries()), "--help"])
-        say(f"secret-rl: {error}\nsee {hint}", sys.stderr)
+        say(f"{name}: {error}\nsee {hint}", sys.stderr)
         return 2
     if isinstance(error, _EXPECTED_ERRORS) or type(error).__module__ == "gymnasium.error":
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
-            say(f"secret-rl: {error.filename}: {error.strerror}", sys.stderr)
+            say(f"{name}: {error.filename}: {error.strerror}", sys.stderr)
         else:
-            say(f"secret-rl: {in_options(error, command) or type(error).__name__}", sys.stderr)
+            say(f"{name}: {in_options(error, command) or type(error).__name__}", sys.stderr)
         return 1
     raise error
 
@@ -111,6 +114,8 @@ def _parse(words: list[str]) -> Command:
     found = find_command(name)
     if found is None:
         raise UsageError(f"there is no command {name!r}: {meant(name, summaries())}")
+    if processes() > 1 and not found.distributed:
+        raise UsageError(f"{name} runs in one process: give the command without torchrun")
     return parse(found, name, others)
 
 

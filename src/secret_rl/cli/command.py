@@ -6,6 +6,7 @@ imported, and it imports PyTorch, NumPy and Gymnasium only where it needs them: 
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,6 +37,16 @@ OURS = {
 _registered: dict[str, "type[Command]"] = {}
 
 
+def processes() -> int:
+    """How many processes of torchrun run this command."""
+    return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
+def leads() -> bool:
+    """Whether this process speaks for all of them: it is the first, or alone."""
+    return processes() == 1 or os.environ.get("RANK") == "0"
+
+
 class UsageError(ValueError):
     """Options that are out of range or do not fit each other: the command line is wrong, not the data."""
 
@@ -56,6 +67,7 @@ class Command:
     json: bool = False  # Print one JSON document, for machines; all else goes to standard error.
 
     resumable: ClassVar[bool] = False  # Whether the same command continues after an interruption.
+    distributed: ClassVar[bool] = False  # Whether several processes of torchrun can share the work.
 
     def run(self) -> None:
         """Do the work."""

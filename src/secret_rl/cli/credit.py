@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from tyro.conf import OmitArgPrefixes
 
 import secret_rl
-from secret_rl.cli.command import Command, UsageError, command
+from secret_rl.cli.command import Command, UsageError, command, processes
 from secret_rl.cli.fields import Data, EnvId, Model, one_of
 from secret_rl.credit.base import CreditMethod, load_method, method_class, methods
 from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
@@ -29,7 +29,8 @@ else:
 class Fit(Command):
     """Learn credit from saved trajectories.
 
-    An interrupted fit goes on where it stopped when the same command is given again.
+    An interrupted fit goes on where it stopped when the same command is given again. Several processes share a fit:
+    torchrun --nproc-per-node 2 -m secret_rl.cli fit DATA --out FILE
     """
 
     data: Data  # Folder that trajectories were saved to.
@@ -42,8 +43,11 @@ class Fit(Command):
     model: Annotated[ModelOptions, OmitArgPrefixes] = field(default_factory=ModelOptions)  # Architecture.
     training: Annotated[TrainingOptions, OmitArgPrefixes] = field(default_factory=TrainingOptions)  # Training.
 
+    distributed: ClassVar[bool] = True
+
     def run(self) -> None:
         """Fit and save."""
+        from secret_rl.credit.secret.group import Group
         from secret_rl.report.runs import RunFolder, folder_of
 
         data = secret_rl.Trajectories.load(self.data)
@@ -55,16 +59,30 @@ class Fit(Command):
         checkpoint = self.out.with_name(f"{self.out.name}.partial")
         if self.tensorboard is not None and "logger" not in inspect.signature(new.fit).parameters:
             raise UsageError(f"--tensorboard: method {self.method} logs nothing")
+        if processes() > 1 and "distributed" not in inspect.signature(new.fit).parameters:
+            raise UsageError(f"--method {self.method} fits in one process: give the command without torchrun")
+        group = Group.join(new.device) if processes() > 1 else Group()
+        logs = self.tensorboard if group.leads else None
 
         def fitted() -> CreditMethod:
             if hasattr(new, "estimate") and not (self.quiet or self.json):
-                print(f"estimate      {new.estimate(data)}", file=sys.stderr)
-            with nullcontext() if self.tensorboard is None else TensorBoardLogger(self.tensorboard) as logger:
+                estimate = new.estimate(data)
+                if group.leads:
+                    print(f"estimate      {estimate}", file=sys.stderr)
+            with nullcontext() if logs is None else TensorBoardLogger(logs) as logger:
                 new.fit(data, checkpoint=checkpoint, **({} if logger is None else {"logger": logger}))
+            group.leave()
             new.save(self.out)
             return new  # type: ignore[no-any-return]
 
+        if not group.leads:
+            if group.of_first(True):
+                fitted()
+            return
+
         with RunFolder(folder_of(self.out), "fit", {**given, **options}, {"data": data.fingerprint}) as record:
+            if not group.of_first(record.lacks("model")):
+                group.leave()
             secret = record.once("model", fitted, lambda: load_method(self.out, device=self.device))
             assert secret.report is not None
             results, judged = {"data": data.summary().to_json(), "fit": secret.report.to_json()}, ""

@@ -74,9 +74,13 @@ class RunFolder:
             self._lock.release()
             raise
 
+    def lacks(self, part: str) -> bool:
+        """Whether a part of the run has not been made yet."""
+        return part not in self._record["done"]
+
     def once(self, part: str, make: Callable[[], T], load: Callable[[], T]) -> T:
         """Make a part of the run, or load it if it was made before an interruption."""
-        if part in self._record["done"]:
+        if not self.lacks(part):
             return load()
         made = make()
         self._record["done"].append(part)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from secret_rl.atomic import InUseError, Lock, folder_lock, sweep
+from secret_rl.credit.secret.group import ALONE, Group
 from secret_rl.files import FileFormat, ResumeError, check_same
 
 _STATE = "state.json"
@@ -21,27 +22,33 @@ class Checkpoint:
     """Saves are all or nothing: the JSON file is replaced last, and only what it names counts.
 
     What is there is taken up; an error if it belongs to another fit, by its fingerprint. One process at a time holds
-    the folder, until ``close`` or ``discard``. Without a folder, nothing is kept.
+    the folder, until ``close`` or ``discard``; of a ``group``, the first, which tells the others what is there.
+    Without a folder, nothing is kept.
     """
 
-    def __init__(self, folder: Path | None, fingerprint: dict[str, Any]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None, fingerprint: dict[str, Any], group: Group = ALONE) -> None:
+        self.folder, self._group = folder, group
         self.state: dict[str, Any] = {}
         self._fingerprint = json.loads(json.dumps(fingerprint))
         self._lock: Lock | None = None
         if folder is None:
             return
-        self._lock = folder_lock(folder)
-        try:
-            if (folder / _STATE).is_file():
-                self.state = self._read(folder)
-        except BaseException:
-            self.close()
-            raise
+        if group.leads:
+            self._lock = folder_lock(folder)
+            try:
+                if (folder / _STATE).is_file():
+                    self.state = self._read(folder)
+            except BaseException:
+                self.close()
+                raise
+        self.state = group.of_first(self.state)
 
     def save(self, state: dict[str, Any], **tensors: dict[str, Tensor]) -> None:
         """Keep a state and named sets of tensors; sets not given are kept as they were."""
         if self.folder is None:
+            return
+        if not self._group.leads:
+            self.state = state
             return
         number = self.state.get("number", 0) + 1
         files = dict(self.state.get("files", {}))
@@ -57,10 +64,15 @@ class Checkpoint:
 
     def load(self, name: str) -> dict[str, Tensor]:
         """A set of tensors that was saved; empty if none was."""
-        file = self.state.get("files", {}).get(name)
-        if file is None or self.folder is None:
+        if self.folder is None:
             return {}
-        path = self.folder / Path(file).name
+        return self._group.of_first(self._load(name, self.folder) if self._group.leads else {})
+
+    def _load(self, name: str, folder: Path) -> dict[str, Tensor]:
+        file = self.state.get("files", {}).get(name)
+        if file is None:
+            return {}
+        path = folder / Path(file).name
         with _TENSORS.reading(path):
             if not path.is_file():
                 raise ValueError("it is missing")
@@ -84,7 +96,7 @@ class Checkpoint:
     def discard(self) -> None:
         """What came of the fit is safe elsewhere: leave nothing behind. What another fit has put there stays."""
         self.close()
-        if self.folder is None or not (self.folder / _STATE).is_file():
+        if self.folder is None or not self._group.leads or not (self.folder / _STATE).is_file():
             return
         try:
             with folder_lock(self.folder):

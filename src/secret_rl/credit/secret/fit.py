@@ -18,12 +18,13 @@ from secret_rl.credit.report import DECIDED, EVIDENCE, FitReport, Gain, check_he
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret import memoryless
 from secret_rl.credit.secret.checkpoint import Checkpoint
+from secret_rl.credit.secret.group import ALONE, Group
 from secret_rl.credit.secret.memoryless import Memoryless, Residual
 from secret_rl.credit.secret.model import PAIRS_AT_A_TIME, RewardPredictor, StepEncoder
 from secret_rl.credit.secret.options import PAPER_WEIGHTS, ModelOptions, TrainingOptions
 from secret_rl.credit.secret.pooled import PooledPredictor
 from secret_rl.credit.secret.tokens import Tokens, example_rows, steps_rarely_repeat
-from secret_rl.credit.secret.training import Trainer, evaluate, on_cpu, teach_encoder
+from secret_rl.credit.secret.training import Evaluation, Trainer, evaluate, on_cpu, teach_encoder
 from secret_rl.encoders import as_tensor, standardise
 from secret_rl.files import plain
 from secret_rl.loggers import Logger
@@ -63,7 +64,7 @@ class Estimate(NamedTuple):
     """Trajectories per update: fewer than given where long ones would not fit in memory."""
     seconds: float
     memory: int
-    """Bytes of one update, beside the data."""
+    """Bytes of one update, beside the data, in each process."""
 
     def __str__(self) -> str:
         size = f"{self.updates:,} updates of {self.batch_size} trajectories"
@@ -90,6 +91,8 @@ class Fitting:
     checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint(None, {}))
     tick: Tick = lambda *_: None
     logger: Logger | None = None
+    group: Group = ALONE
+    """The processes that share the work; the first one warns and logs."""
     weights: NDArray[Any] | None = None
     """(steps,) of the user's own."""
     initial: Weights | None = None
@@ -129,7 +132,8 @@ class Fitting:
             report = self._judged(model.to(self.device), step, open_, started)
             self.checkpoint.save({"report": report.to_json()}, best=on_cpu(model.state_dict()))
         self._log_report(report)
-        warn_of(report, len(self.data))
+        if self.group.leads:
+            warn_of(report, len(self.data))
         return model, self.memoryless, report
 
     def estimate(self) -> Estimate:
@@ -145,6 +149,7 @@ class Fitting:
         steps = int(tokens.lengths.max())
         pairs = min(trainer.batch_size * steps**2, PAIRS_AT_A_TIME)
         memory = pairs * _BYTES_PER_PAIR + trainer.batch_size * steps * 4 * _ARRAYS_PER_STEP * self.model_options.units
+        memory //= self.group.size
         return Estimate(self.planned, trainer.batch_size, _WITH_VALIDATION * each * self.planned, memory)
 
     def _prepare(self) -> None:
@@ -157,16 +162,17 @@ class Fitting:
         self.counts, counts_held_out = (
             np.bincount(classes, minlength=len(self.reward_classes)) for classes in (tokens.classes, held_out)
         )
-        check_held_out(self.reward_classes, self.counts, counts_held_out)
+        if self.group.leads:
+            check_held_out(self.reward_classes, self.counts, counts_held_out)
         with self.checkpoint.reading():
             known = self.checkpoint.load("memoryless")
             if known:
                 self.memoryless.load_state_dict(known)
         self.memoryless.to(self.device)
         if not known:
-            memoryless.fit_memoryless(self.memoryless, tokens, folds, self.seed, self.device, self.tick)
+            memoryless.fit_memoryless(self.memoryless, tokens, folds, self.seed, self.device, self.tick, self.group)
             self.checkpoint.save({}, memoryless=on_cpu(self.memoryless.state_dict()))
-        probabilities = self.memoryless.probabilities(tokens, folds, self.device)
+        probabilities = self.memoryless.probabilities(tokens, folds, self.device, self.group)
         self.residual = Residual.of(probabilities, tokens.classes, self.reward_classes.right(probabilities))
         self.calibration_error = memoryless.calibration(probabilities[~self._train_rows], held_out)
         self.tokens, self.draw = self._weighted(tokens)
@@ -230,7 +236,7 @@ class Fitting:
         """Whether the best outcome that is open is predicted where nothing is found, and another one by evidence."""
         model = self._new_model()
         model.load_state_dict(weights)
-        found = evaluate(model.to(self.device), self.tokens, self.held_out, self.device)
+        found = self._evaluate(model.to(self.device), self.tokens)
         decided, evidence = self._by_class(model, found.log_probabilities)
         open_ = np.flatnonzero(decided < DECIDED)
         return len(open_) > 1 and bool(evidence[open_[-1]] < EVIDENCE <= evidence[open_].max())
@@ -259,6 +265,7 @@ class Fitting:
         if not gain >= wanted:  # NaN, too
             return {}
         teach_encoder(model.to(self.device), teacher, tokens, self.seed)
+        self.group.agree(model)
         return on_cpu(model.state_dict())
 
     def _train(self) -> tuple[Weights, int]:
@@ -313,7 +320,7 @@ class Fitting:
 
     def _validate(self, trainer: Trainer) -> tuple[float, float]:
         """The weighted loss on held-out data, and the gain."""
-        found = evaluate(trainer.model, trainer.tokens, self.validated, self.device).log_probabilities
+        found = self._evaluate(trainer.model, trainer.tokens, self.validated).log_probabilities
         rows = self.tokens.steps_of(self.validated)
         weights = self.residual.error[rows].astype(np.float64)
         total = max(float(weights.sum()), 1e-9)
@@ -323,7 +330,7 @@ class Fitting:
 
     def _judged(self, model: RewardPredictor, step: int, open_: float, started: float) -> FitReport:
         """The report: what the past gains on held-out trajectories, against the present and a pooled past."""
-        found = evaluate(model, self.tokens, self.held_out, self.device)
+        found = self._evaluate(model, self.tokens)
         gain, pooled = Gain(0.0, 0.0), None
         if self.curve:
             gain = self._gain(model, found.log_probabilities, self.tokens)
@@ -352,7 +359,7 @@ class Fitting:
         """(class,) the mean probability that the present gives it, and what looking back adds where that is open."""
         rows = self.tokens.steps_of(self.held_out)
         classes, error = self.tokens.classes[rows], self.residual.error[rows]
-        alone = evaluate(model, self.tokens, self.held_out, self.device, look_back=False).log_probabilities
+        alone = self._evaluate(model, self.tokens, look_back=False).log_probabilities
         counted, open_, added = (
             np.bincount(classes, weights=weights, minlength=len(self.reward_classes))
             for weights in (None, error, error * (found - alone))
@@ -366,7 +373,7 @@ class Fitting:
         """
         rows = self.tokens.steps_of(self.held_out)
         guess, error = self.residual.guess[rows], self.residual.error[rows]
-        swapped = evaluate(model, tokens, self.held_out, self.device, swap_pasts=True).log_probabilities
+        swapped = self._evaluate(model, tokens, swap_pasts=True).log_probabilities
         better = (error * (swapped - guess)).sum(dtype=np.float64) > 0
         return Gain.of(found, swapped if better else guess, error, self.tokens.lengths[self.held_out])
 
@@ -393,13 +400,20 @@ class Fitting:
             self.tick("fitting a pooled past", trainer.step, updates)
             loss, _ = self._validate(trainer)
             if loss < lowest:
-                found = evaluate(model, tokens, self.held_out, self.device).log_probabilities
+                found = self._evaluate(model, tokens).log_probabilities
                 lowest, best = loss, self._gain(model, found, tokens)
         return best
 
     def _trainer(self, model: RewardPredictor, options: TrainingOptions, tokens: Tokens | None = None) -> Trainer:
         tokens = self.tokens if tokens is None else tokens
-        return Trainer(model, tokens, self.train_episodes, self.draw, options, self.seed, self.device)
+        return Trainer(model, tokens, self.train_episodes, self.draw, options, self.seed, self.device, self.group)
+
+    def _evaluate(
+        self, model: RewardPredictor, tokens: Tokens, episodes: NDArray[np.int64] | None = None, **how: bool
+    ) -> Evaluation:
+        """Predictions on held-out trajectories, all of them unless some are given."""
+        episodes = self.held_out if episodes is None else episodes
+        return evaluate(model, tokens, episodes, self.device, group=self.group, **how)
 
     def _new_model(self) -> RewardPredictor:
         with _seeded(self.seed + _OTHER_WEIGHTS * (self.first is not None)):

@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from secret_rl.credit.secret.group import ALONE, Group
 from secret_rl.credit.secret.model import Dropout, StepEncoder
 from secret_rl.credit.secret.options import ModelOptions
-from secret_rl.credit.secret.tokens import Rows, Tokens
+from secret_rl.credit.secret.tokens import Part, Rows, Tokens, taken
 from secret_rl.encoders import Spec
 from secret_rl.progress import Tick
 
@@ -50,7 +51,9 @@ class Memoryless(nn.Module):
         self.models = cast("Sequence[MemorylessPredictor]", nn.ModuleList(models))
 
     @torch.no_grad()
-    def probabilities(self, tokens: Tokens, folds: NDArray[np.int64], device: torch.device) -> NDArray[np.float32]:
+    def probabilities(
+        self, tokens: Tokens, folds: NDArray[np.int64], device: torch.device, group: Group = ALONE
+    ) -> NDArray[np.float32]:
         """(steps, class) by the predictor that was not fitted on the episode; their mean where fold is -1."""
         fold_of = np.repeat(folds, tokens.lengths)
         result = np.zeros((len(fold_of), self.models[0].head.out_features), np.float32)
@@ -64,10 +67,16 @@ class Memoryless(nn.Module):
             if tokens.ids is not None:
                 _, first, inverse = np.unique(tokens.ids[steps], return_index=True, return_inverse=True)
                 distinct = steps[first]
-            parts = np.array_split(distinct, -(-len(distinct) // tokens.at_a_time(_ROWS_AT_A_TIME, device)))
-            read = tokens.ahead(lambda part: tokens.rows(part, device), parts)
-            found = [model(rows, Dropout(None)).softmax(-1).cpu().numpy() for rows in read]
-            result[steps] += share[steps, None] * np.concatenate(found)[inverse]
+            found = np.zeros((len(distinct), result.shape[1]), np.float32)
+            parts = np.array_split(
+                np.arange(len(distinct)), -(-len(distinct) // tokens.at_a_time(_ROWS_AT_A_TIME, device))
+            )
+            own = [(part, distinct[part]) for part in group.share(parts)]
+            read = tokens.ahead(lambda some: (some[0], tokens.rows(some[1], device)), own)
+            for part, rows in read:
+                found[part] = model(rows, Dropout(None)).softmax(-1).cpu().numpy()
+            group.add_up_array(found)
+            result[steps] += share[steps, None] * found[inverse]
         return result
 
 
@@ -78,6 +87,7 @@ def fit_memoryless(
     seed: int,
     device: torch.device,
     tick: Tick,
+    group: Group = ALONE,
 ) -> None:
     """Fit predictors without memory at natural frequencies, each on all ``folds`` (episodes,) but its own.
 
@@ -90,7 +100,8 @@ def fit_memoryless(
             model.head.weight.zero_()
             model.head.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
         train, judged = np.flatnonzero((fold_of >= 0) & (fold_of != number)), np.flatnonzero(fold_of == number)
-        _fit_one(model, tokens, train, judged, [seed, number], device, tick)
+        group.agree(model)
+        _fit_one(model, tokens, train, judged, [seed, number], device, tick, group)
 
 
 def folds_of(count: int, episodes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
@@ -108,6 +119,7 @@ def _fit_one(
     seed: list[int],
     device: torch.device,
     tick: Tick,
+    group: Group,
 ) -> None:
     rng = np.random.default_rng(seed)
     generator = torch.Generator(device).manual_seed(int(rng.integers(2**62)))
@@ -115,30 +127,39 @@ def _fit_one(
     optimiser = torch.optim.AdamW(model.parameters(), _LEARNING_RATE, weight_decay=_WEIGHT_DECAY)
     sampler = _Sampler(tokens, train, _BATCH)
 
-    def read(drawn: _Drawn) -> tuple[_Drawn, Rows]:
-        return drawn, tokens.rows(drawn[0], device)
+    def read(drawn: _Drawn) -> tuple[_Drawn, Part | None, Rows]:
+        """Those of some steps that are this process's."""
+        (steps, weights), part = drawn, None
+        if group.part is not None:
+            own, weights = taken(weights, group.part)
+            part, steps = Part.of(own, len(steps), own, len(steps), device), steps[own]
+        return (steps, weights), part, tokens.rows(steps, device)
 
-    def loss_of(drawn: _Drawn, rows: Rows, dropout: Dropout) -> Tensor:
+    def loss_of(drawn: _Drawn, part: Part | None, rows: Rows, generator: torch.Generator | None = None) -> Tensor:
+        """Of this process's steps; what it drops is drawn for all of them."""
         classes, weights = tokens.classes[drawn[0]].astype(np.int64), drawn[1]
         wanted, shares = (torch.from_numpy(a).to(device) for a in (classes, weights))
-        return (shares * nn.functional.cross_entropy(model(rows, dropout), wanted, reduction="none")).sum()
+        logits = model(rows, Dropout(generator, part=part))
+        return (shares * nn.functional.cross_entropy(logits, wanted, reduction="none")).sum()
 
     @torch.no_grad()
     def validate() -> float:
         model.eval()
         parts = np.array_split(np.arange(len(judged)), -(-len(judged) // tokens.at_a_time(_ROWS_AT_A_TIME, device)))
         some = tokens.ahead(read, [(judged[part], shares[part]) for part in parts])
-        total = sum(float(loss_of(*found, Dropout(None))) for found in some)
+        total = np.array(sum(float(loss_of(*found)) for found in some))
+        group.add_up_array(total)
         model.train()
-        return total
+        return float(total)
 
     tick("without memory", 0, _UPDATES)
     best, kept, waited = validate(), deepcopy(model.state_dict()), 0
     draws = (sampler.draw(rng) for _ in range(_UPDATES))
     for update, found in enumerate(tokens.ahead(read, draws), 1):
-        loss = loss_of(*found, Dropout(generator))
+        loss = loss_of(*found, generator)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        group.add_up_gradients(model.parameters())
         optimiser.step()
         if update % _VALIDATE_EVERY == 0:
             now = validate()

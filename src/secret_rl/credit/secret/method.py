@@ -26,6 +26,7 @@ from secret_rl.credit.report import Confusion, FitReport
 from secret_rl.credit.reward_classes import RewardClasses
 from secret_rl.credit.secret.checkpoint import Checkpoint
 from secret_rl.credit.secret.fit import Estimate, Fitting
+from secret_rl.credit.secret.group import ALONE, Group
 from secret_rl.credit.secret.memoryless import Memoryless
 from secret_rl.credit.secret.model import RewardPredictor
 from secret_rl.credit.secret.options import ModelOptions, TrainingOptions
@@ -99,6 +100,7 @@ class Secret(Shareable):
         self.specs: Specs | None = None
         """The spaces of observations and actions it was fitted on, as JSON values."""
         self._checkpoint: Checkpoint | None = None
+        self._group = ALONE
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -125,8 +127,13 @@ class Secret(Shareable):
         checkpoint: str | Path | None = None,
         logger: Logger | None = None,
         progress: bool | None = None,
+        distributed: bool | None = None,
     ) -> Self:
         """Learn from trajectories; ``report`` says how that went, in short with ``report.verdict``.
+
+        Under torchrun, or where ``torch.distributed`` is initialised, all processes share one fit: each calls this with
+        the same data, learns from its part of every batch, and ends with the same model. The loss curve is that of one
+        process; the first one writes the checkpoint, warns and saves. See docs/beyond-one-machine.md.
 
         On one machine, with the same number of threads (``torch.set_num_threads``), the same data and seed give the
         same weights, to the bit; another number of threads adds numbers up in another order, and results differ in
@@ -140,22 +147,28 @@ class Secret(Shareable):
             logger: Receives losses, the gain and the report: ``loggers.TensorBoardLogger(folder)``, ``WandbLogger()``,
                 or any object with ``log(step, {name: number})``.
             progress: Show a progress bar; by default if the terminal is interactive.
+            distributed: Share the fit with the other processes of ``torch.distributed``; by default if there are any.
+                False: each process fits for itself.
         """
         check_logger(logger)
         if weights is not None:
             weights = _checked_weights(weights, data.steps)
-        kept = Checkpoint(None, {})
-        if checkpoint is not None:
+        self._group = group = Group.join(self.device, distributed)
+        about: dict[str, Any] = {}
+        if checkpoint is not None or group.size > 1:
             about_data = {"episodes": len(data), "steps": data.steps, "content": data.fingerprint}
             own = None if weights is None else crc32_of(weights)
-            kept = Checkpoint(Path(checkpoint), {**about_data, **self._about(), "weights": own})
-        with closing(kept), progress_bar(progress, "updates") as tick:
-            return self._fit(data, _encoded_specs(data), kept, tick, weights=weights, logger=logger)
+            about = {**about_data, **self._about(), "weights": own}
+            group.check_same(**about, checkpoint=checkpoint is not None)
+        kept = Checkpoint(None if checkpoint is None else Path(checkpoint), about, group)
+        with closing(kept), progress_bar(progress if group.leads else False, "updates") as tick:
+            found = {"weights": weights, "logger": logger if group.leads else None, "group": group}
+            return self._fit(data, _encoded_specs(data), kept, tick, **found)
 
-    def estimate(self, data: "Trajectories") -> Estimate:
-        """What ``fit`` will take, from a few updates."""
+    def estimate(self, data: "Trajectories", *, distributed: bool | None = None) -> Estimate:
+        """What ``fit`` will take, from a few updates; where processes share it, each of them calls this."""
         options = self.model_options, self.training_options, self.seed, self.device
-        return Fitting(data, _encoded_specs(data), *options).estimate()
+        return Fitting(data, _encoded_specs(data), *options, group=Group.join(self.device, distributed)).estimate()
 
     def _fit(self, data: "Trajectories", specs: Specs, checkpoint: Checkpoint, tick: Tick, **start: Any) -> Self:
         """Run a fit and keep its result."""
@@ -266,10 +279,14 @@ class Secret(Shareable):
         return evaluate(model, Tokens.of(data, self.reward_classes), np.arange(len(data)), self.device).confusion
 
     def save(self, path: str | Path) -> Path:
-        """Write one safetensors file: weights, and everything else as JSON in its header."""
-        self._write(Path(path))
-        if self._checkpoint is not None:  # now that the result is safe
-            self._checkpoint.discard()
+        """Write one safetensors file: weights, and everything else as JSON in its header.
+
+        Where several processes shared the fit, the first one writes it.
+        """
+        if self._group.leads:
+            self._write(Path(path))
+            if self._checkpoint is not None:  # now that the result is safe
+                self._checkpoint.discard()
         return Path(path)
 
     def _write(self, path: Path) -> None:

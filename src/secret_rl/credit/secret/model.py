@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from secret_rl.credit.secret.options import ModelOptions
-from secret_rl.credit.secret.tokens import Rows
+from secret_rl.credit.secret.tokens import Part, Rows
 from secret_rl.encoders import Flat, Spec, flat_size, observation_encoder
 
 _NEAR, _PER_DOUBLING, _DISTANCES = 32, 4, 80  # each distance below 32 has a bias of its own; 48 are shared by the rest
@@ -160,13 +160,13 @@ class RewardPredictor(nn.Module):
         Where there are many pairs of steps, rows are worked out in blocks, which look at no step after their last, and
         once more for the gradient.
         """
-        episodes, time = index.shape
+        dropout = dropout or Dropout(None)
+        episodes, time = dropout.in_whole(len(index)), index.shape[1]
         if episodes * time * time <= PAIRS_AT_A_TIME:
             whole = self(tokens, index, dropout, past)
             return Outcome(whole.logits, whole.on_sink)
-        dropout = dropout or Dropout(None)
         x, query, key, value = self.steps(tokens, index, past)
-        hidden = dropout.hidden_episodes(episodes)
+        hidden = dropout.hidden_episodes(len(index))
         parts, first = [], 0
         while first < time:
             last = min(first + _rows_from(first, episodes), time)
@@ -253,10 +253,15 @@ class Dropout:
 
     A byte of randomness per entry instead of a float: the rate is a multiple of 1/256, and drawing the masks,
     a third of a training step otherwise, costs an eighth.
+
+    For a ``part`` of a batch, masks of the whole batch are drawn, and those of the part are taken: each process drops
+    what one process would drop.
     """
 
-    def __init__(self, generator: torch.Generator | None, hiding: float | Tensor = 1.0) -> None:
-        self.generator, self.hiding = generator, hiding
+    def __init__(
+        self, generator: torch.Generator | None, hiding: float | Tensor = 1.0, part: Part | None = None
+    ) -> None:
+        self.generator, self.hiding, self.part = generator, hiding, part
 
     def __call__(self, x: Tensor, rate: float) -> Tensor:
         """Drop entries with probability ``rate`` and scale up the others."""
@@ -270,28 +275,43 @@ class Dropout:
         if self.generator is None or rate == 0:
             return scores
         kept, _ = self._kept(scores[..., 1:], rate)
-        spared = torch.rand(len(scores), 1, 1, generator=self.generator, device=scores.device) >= self.hiding
+        spared = self._per_episode(len(scores)) >= self.hiding
         return torch.cat([scores[..., :1], scores[..., 1:].masked_fill(~(kept | spared), -math.inf)], -1)
 
     def hidden_episodes(self, count: int) -> Tensor | None:
         """(episodes, 1, 1) 1 for those in which steps are hidden, else 0; None where nothing is dropped."""
         if self.generator is None:
             return None
-        drawn = torch.rand(count, 1, 1, generator=self.generator, device=self.generator.device)
-        return (drawn < self.hiding).float()
+        return (self._per_episode(count) < self.hiding).float()
 
     def of_block(self, first: int, hidden: Tensor) -> "Dropout":
         """The dropout of a block of rows, which draws the same numbers when the block is worked out again."""
         assert self.generator is not None
         seed = (self.generator.initial_seed() + 1 + first) * _BLOCK_SEED % 2**63
-        return Dropout(torch.Generator(self.generator.device).manual_seed(seed), hidden)
+        return Dropout(torch.Generator(self.generator.device).manual_seed(seed), hidden, self.part)
+
+    def in_whole(self, episodes: int) -> int:
+        """Episodes of the whole batch that these are a part of."""
+        return episodes if self.part is None else self.part.of_episodes
+
+    def _per_episode(self, count: int) -> Tensor:
+        """(episodes, 1, 1) uniform random numbers."""
+        assert self.generator is not None
+        drawn = torch.rand(self.in_whole(count), 1, 1, generator=self.generator, device=self.generator.device)
+        return drawn if self.part is None else drawn[self.part.episodes]
 
     def _kept(self, x: Tensor, rate: float) -> tuple[Tensor, float]:
-        """Which entries are kept, and the share of them that is."""
+        """Which entries of tokens (tokens, units) or episodes (batch, ..., ...) are kept, and the share of them."""
         threshold = min(round(rate * 256), 255)
-        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
+        mine, rows = None, len(x)
+        if self.part is not None:
+            tokens, episodes = self.part[:2], self.part[2:]
+            mine, rows = tokens if x.ndim == 2 else episodes
+        entries = rows * math.prod(x.shape[1:])
+        words = torch.empty((entries + 7) // 8, dtype=torch.int64, device=x.device)
         random = words.random_(-(2**63), None, generator=self.generator).view(torch.uint8)
-        return random[: x.numel()].view(x.shape) >= threshold, (256 - threshold) / 256
+        random = random[:entries].view(rows, *x.shape[1:])
+        return (random if mine is None else random[mine]) >= threshold, (256 - threshold) / 256
 
 
 def _rows(table: Tensor, index: Tensor) -> Tensor:

@@ -43,6 +43,28 @@ class Rows(NamedTuple):
     names: Tensor | None = None  # (tokens,) number of the name of each, if they have names
 
 
+class Part(NamedTuple):
+    """What one of several processes has of a batch: numbers in the whole batch, and how many there are in it."""
+
+    tokens: Tensor
+    of_tokens: int
+    episodes: Tensor
+    of_episodes: int
+
+    @classmethod
+    def of(
+        cls, tokens: NDArray[Any], of_tokens: int, episodes: NDArray[Any], of_episodes: int, device: torch.device | str
+    ) -> "Part":
+        """The same of arrays."""
+        return cls(torch.from_numpy(tokens).to(device), of_tokens, torch.from_numpy(episodes).to(device), of_episodes)
+
+
+def taken(weights: NDArray[Any], part: slice) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Which rows are in a part, and their weights (rows, ...): one that weighs nothing where there would be none."""
+    own = np.arange(len(weights))[part]
+    return (own, weights[own]) if len(own) else (np.zeros(1, np.int64), 0 * weights[:1])
+
+
 @dataclass(frozen=True)
 class Batch:
     """Some episodes, padded to the longest: step ``t`` of episode ``b`` is token ``index[b, t]``."""
@@ -51,6 +73,12 @@ class Batch:
     index: Tensor  # (batch, time)
     classes: Tensor  # (batch, time) class of the reward
     weights: Tensor  # (batch, time) of the step in the loss; 0 for padding
+    part: Part | None = None  # None: the whole batch
+
+    @property
+    def share(self) -> float:
+        """Of the whole batch, by episodes."""
+        return 1.0 if self.part is None else len(self.classes) / self.part.of_episodes
 
 
 @dataclass(frozen=True)
@@ -160,21 +188,30 @@ class Tokens:
 
         return replace(self, observations=map_arrays(moved, self.observations), actions=map_arrays(moved, self.actions))
 
-    def batch(self, episodes: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
-        """The episodes with these numbers."""
+    def batch(
+        self, episodes: NDArray[np.int64], device: torch.device | str = "cpu", part: slice | None = None
+    ) -> Batch:
+        """The episodes with these numbers, or a part of them: without any, one that weighs nothing."""
         starts, lengths = self.offsets[episodes], self.lengths[episodes]
         times = np.arange(lengths.max())
         rows = starts[:, None] + np.minimum(times, lengths[:, None] - 1)  # (batch, time); padding repeats the last
         real = times < lengths[:, None]
         if self.ids is None:
             used = rows[real]
-            index = np.zeros(rows.shape, np.int64)
+            index: NDArray[np.int64] = np.zeros(rows.shape, np.int64)
             index[real] = np.arange(len(used))
         else:
             used, inverse = np.unique(self.ids[rows], return_inverse=True)
             index = inverse.reshape(rows.shape)
         classes, weights = self.classes[rows].astype(np.int64), self.weights[rows] * real
-        return Batch(self.table(device, used), *(as_tensor(a).to(device) for a in (index, classes, weights)))
+        mine = None
+        if part is not None:
+            own, weights = taken(weights, part)
+            tokens, numbers = np.unique(index[own], return_inverse=True)
+            mine = Part.of(tokens, len(used), own, len(episodes), device)
+            used, index, classes = used[tokens], numbers.reshape(len(own), -1), classes[own]
+        index_on, classes_on, weights_on = (as_tensor(a).to(device) for a in (index, classes, weights))
+        return Batch(self.table(device, used), index_on, classes_on, weights_on, mine)
 
     def rows(self, steps: NDArray[np.int64], device: torch.device | str = "cpu") -> Rows:
         """The tokens of some steps."""

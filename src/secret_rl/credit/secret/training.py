@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secret_rl.credit.report import Confusion
+from secret_rl.credit.secret.group import ALONE, Group
 from secret_rl.credit.secret.model import Dropout, RewardPredictor, weighted_loss
 from secret_rl.credit.secret.options import TrainingOptions
 from secret_rl.credit.secret.tokens import Batch, Tokens
@@ -50,7 +51,10 @@ def on_cpu(tensors: dict[str, Any]) -> dict[str, Tensor]:
 
 
 class Trainer:
-    """One initialisation of the predictor, its optimiser and the trajectories it learns from."""
+    """One initialisation of the predictor, its optimiser and the trajectories it learns from.
+
+    The processes of a ``group`` make each update together: a batch has as many episodes as one process takes alone.
+    """
 
     def __init__(
         self,
@@ -61,8 +65,10 @@ class Trainer:
         options: TrainingOptions,
         seed: int,
         device: torch.device,
+        group: Group = ALONE,
     ) -> None:
-        self.model = model.to(device)
+        self.model, self.group = model.to(device), group
+        group.agree(self.model)
         self.tokens, self.episodes, self.options, self.seed, self.device = tokens, episodes, options, seed, device
         self._drawn_up_to = np.cumsum(draw) / np.sum(draw)
         self.planned_steps = options.planned_steps(len(episodes))
@@ -118,25 +124,30 @@ class Trainer:
         self.model.train()
         losses = []
         episodes = map(self._episodes_of, range(self.step, self.step + updates))
-        for batch in self.tokens.ahead(lambda drawn: self.tokens.batch(drawn, self.device), episodes):
+        part = self.group.part
+        for batch in self.tokens.ahead(lambda drawn: self.tokens.batch(drawn, self.device, part), episodes):
             for group in self.optimiser.param_groups:
                 group["lr"] = self.learning_rate(self.step)
             generator = torch.Generator(self.device).manual_seed(update_seed(self.seed, self.step))
             loss = self.loss(batch, generator)
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()
+            self.group.add_up_gradients(self.model.parameters())
             nn.utils.clip_grad_norm_(self.model.parameters(), _MOST_GRADIENT)
             self.optimiser.step()
             losses.append(loss.detach())
             self.step += 1
-        return float(torch.stack(losses).mean())
+        mean = torch.stack(losses).mean()
+        self.group.add_up(mean)
+        return float(mean)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The training loss of a batch, with dropout."""
-        dropout = Dropout(generator, self.hiding(self.step))
+        """The training loss of a batch, with dropout; of a part of a batch, what it adds to that."""
+        dropout = Dropout(generator, self.hiding(self.step), batch.part)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.options.precision == "bf16"):
             prediction = self.model.predict(self.model.encode(batch.rows, dropout), batch.index, dropout)
-        return weighted_loss(prediction, batch.classes, batch.weights, self.attention_penalty(self.step))
+        loss = weighted_loss(prediction, batch.classes, batch.weights, self.attention_penalty(self.step))
+        return loss * batch.share
 
     def _episodes_of(self, step: int) -> NDArray[np.int64]:
         """The episodes of an update, drawn in proportion to ``draw``, as evenly as chance allows."""
@@ -183,15 +194,19 @@ def evaluate(
     *,
     swap_pasts: bool = False,
     look_back: bool = True,
+    group: Group = ALONE,
 ) -> Evaluation:
-    """Predictions on some episodes, without dropout; where pasts are swapped, each looks at that of another one."""
+    """Predictions on some episodes, without dropout; where pasts are swapped, each looks at that of another one.
+
+    The processes of a ``group`` share the batches, and all of them have all predictions.
+    """
     model.eval()
     classes = model.head.out_features
     counts = np.zeros((classes, classes), np.int64)
     ends = np.cumsum(tokens.lengths[episodes])
-    log_probabilities = np.empty(int(ends[-1]), np.float32)
+    log_probabilities = np.zeros(int(ends[-1]), np.float32)
     parts = _evaluation_batches(tokens.lengths[episodes], tokens.at_a_time(_EVALUATION_BATCH_STEPS, device), swap_pasts)
-    for part, batch in tokens.ahead(lambda part: (part, tokens.batch(episodes[part], device)), parts):
+    for part, batch in tokens.ahead(lambda part: (part, tokens.batch(episodes[part], device)), group.share(parts)):
         encoded = model.encode(batch.rows, Dropout(None))
         lengths, times = tokens.lengths[episodes[part]], np.arange(batch.index.shape[1])
         if look_back:
@@ -208,6 +223,8 @@ def evaluate(
         log_probabilities[places[real]] = chosen[real]
         pairs = (batch.classes * classes + logits.argmax(-1)).cpu().numpy()[real]
         counts += np.bincount(pairs, minlength=counts.size).reshape(counts.shape)
+    group.add_up_array(counts)
+    group.add_up_array(log_probabilities)
     return Evaluation(Confusion(counts), log_probabilities)
 
 
