@@ -100,7 +100,7 @@ def _write_tables() -> None:
     for path in sorted(RESULTS.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-        lines += [f"## {record['title']}", "", "| | measured | asked |", "| --- | ---: | ---: |"]
+        lines += [f"## {record['title']}", "", "| what | measured | asked |", "| --- | ---: | ---: |"]
         for entry in record["rows"]:
             row = Row(**entry)
             lines.append(f"| {row.what} | {row.shown()} | {row.asked} |")
