@@ -100,9 +100,10 @@ def take_pictures(pages: list[Path]) -> None:
             page = context.new_page()
             page.goto(path.resolve().as_uri())
             page.wait_for_selector("html[data-ready]", state="attached")
+            page.locator("#overview").evaluate("(overview) => { overview.open = false; }")  # what is below fits then
             page.wait_for_timeout(1000)
             name = f"explorer-{path.stem}{'-dark' if scheme == 'dark' else ''}{'-phone' if width < 500 else ''}.png"
-            picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+            picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(256, Image.Quantize.MEDIANCUT)
             picture.save(IMAGES / name, optimize=True)
             print(f"picture     {IMAGES / name}")
             context.close()
