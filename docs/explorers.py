@@ -42,8 +42,8 @@ def minigrid(folder: Path, shown: int) -> Explored:
     def make() -> gym.Env[Any, Any]:
         return FilterObservation(gym.make(MEMORY, max_steps=80), ["image", "direction"])
 
-    data = srl.collect(make, 1_500, seed=1)
-    model = fitted("minigrid", data, steps=500, batch_size=64, warmup=50, learning_rate=3e-3)
+    data = srl.collect(make, 2_500, seed=1)
+    model = fitted("minigrid", data)
     page = folder / "minigrid.html"
     return explore(model, data, page, trajectories=shown, env=MEMORY, title="MiniGrid memory")
 
