@@ -147,7 +147,7 @@ def _write_tables() -> None:
         rows = [Row(**entry) for entry in record["rows"]]
         bounded = any(row.shown_bound() for row in rows)
         head, rule = (" bound |", " --- |") if bounded else ("", "")
-        lines += [f"## {record['title']}", "", f"| | measured | asked |{head}", f"| --- | ---: | ---: |{rule}"]
+        lines += [f"## {record['title']}", "", f"| what | measured | asked |{head}", f"| --- | ---: | ---: |{rule}"]
         for row in rows:
             bound = f" {row.shown_bound()} |" if bounded else ""
             lines.append(f"| {row.what} | {row.shown()} | {row.asked} |{bound}")

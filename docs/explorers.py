@@ -42,8 +42,8 @@ def minigrid(folder: Path, shown: int) -> Explored:
     def make() -> gym.Env[Any, Any]:
         return FilterObservation(gym.make(MEMORY, max_steps=80), ["image", "direction"])
 
-    data = srl.collect(make, 1_500, seed=1)
-    model = fitted("minigrid", data, steps=500, batch_size=64, warmup=50, learning_rate=3e-3)
+    data = srl.collect(make, 2_500, seed=1)
+    model = fitted("minigrid", data)
     page = folder / "minigrid.html"
     return explore(model, data, page, trajectories=shown, env=MEMORY, title="MiniGrid memory")
 
@@ -100,9 +100,10 @@ def take_pictures(pages: list[Path]) -> None:
             page = context.new_page()
             page.goto(path.resolve().as_uri())
             page.wait_for_selector("html[data-ready]", state="attached")
+            page.locator("#overview").evaluate("(overview) => { overview.open = false; }")  # what is below fits then
             page.wait_for_timeout(1000)
             name = f"explorer-{path.stem}{'-dark' if scheme == 'dark' else ''}{'-phone' if width < 500 else ''}.png"
-            picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+            picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(256, Image.Quantize.MEDIANCUT)
             picture.save(IMAGES / name, optimize=True)
             print(f"picture     {IMAGES / name}")
             context.close()

@@ -191,14 +191,15 @@ def test_search_works_from_a_folder(build, browser):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_that_axe_finds(build, browser, scheme):
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_nothing_that_axe_finds(build, browser, scheme, width):
     with tab(browser, scheme, silent=False) as page:  # axe-core complains of frames that are files
-        for name in MAIN:
+        page.set_viewport_size({"width": width, "height": 900})
+        for name in MAIN if width > 1000 else ("index", "comparison"):
             page.goto((build / f"{name}.html").as_uri())
             page.evaluate("document.querySelectorAll('details').forEach((folded) => { folded.open = true; })")
             found = Axe().run(page)
-            assert found.violations_count == 0, f"{name}, {scheme}: {found.generate_report()}"
+            assert found.violations_count == 0, f"{name}, {scheme}, {width}: {found.generate_report()}"
 
 
 def test_pages_are_dark_as_a_whole_and_formulas_have_their_font(build, browser):

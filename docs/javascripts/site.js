@@ -8,10 +8,15 @@ const dress = () => {
 dress();
 new MutationObserver(dress).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
 
-// Names for readers of screens that the theme does not give.
-const name = () => {
+// What the theme does not give to readers of screens and to keyboards: names of its parts, and a way into wide tables.
+const mend = () => {
   document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
   document.querySelectorAll(".md-code__nav").forEach((nav, i) => nav.setAttribute("aria-label", `Code ${i + 1}`));
+  for (const nav of document.querySelectorAll(".md-nav__item--nested > nav")) {
+    nav.removeAttribute("aria-labelledby");
+    nav.setAttribute("aria-label", nav.parentElement.querySelector(".md-ellipsis").textContent.trim());
+  }
+  for (const wide of document.querySelectorAll(".md-typeset__scrollwrap")) wide.tabIndex = 0;
 };
-name();
-new MutationObserver(name).observe(document.body, { childList: true, subtree: true });
+mend();
+new MutationObserver(mend).observe(document.body, { childList: true, subtree: true });
