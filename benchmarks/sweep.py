@@ -16,7 +16,7 @@ from secret_rl import sweep
 from secret_rl.sweep import LOCAL, Cell, Workers
 
 JOBS, ROUNDS = 2, 3
-FULL: dict[str, Any] = {"episodes": 400, "steps": 150}
+FULL: dict[str, Any] = {"episodes": 1_000, "steps": 300}
 
 
 def study(size: Mapping[str, Any], seeds: int = 8) -> list[Cell]:
