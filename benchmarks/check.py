@@ -2,8 +2,8 @@
 
 Ratios are rows in ``x``, and in ``%`` where something adds so much; both sides of one are measured in the same run, so
 that a faster or busier machine matters little. One that is more than 20 % worse than the committed one is measured
-again, and counts if it is so each time. ``QUICK`` is checked unless benchmarks are named: minutes, and no peer that is
-installed for benchmarks alone.
+again, and counts if it is so each time. ``QUICK`` is checked unless benchmarks are named: it needs no peer that is
+installed for benchmarks alone, and none that takes minutes, as Minari in ``store``.
 """
 
 import json
@@ -19,7 +19,6 @@ QUICK = {  # how often each contender is measured: other settings would be other
     "training": {"ROUNDS": 3},
     "attribution": {"ROUNDS": 3},
     "q_learning": {"ROUNDS": 3},
-    "store": {},
 }
 
 

@@ -18,7 +18,7 @@ from secret_rl.processes import WorkerPool
 
 EPISODES, ROUNDS = 300, 3
 WARM_UP, CHUNKS = 1, 5  # updates, and losses
-CHUNK = {"default": 20, "pictures": 2}  # updates whose mean loss is one
+CHUNK = {"default": 12, "pictures": 2}  # updates whose mean loss is one
 ENV_OPTIONS = {"triggers": 3, "prizes": 1}
 WORKLOADS = {"equal steps encoded once": "default", "pictures of 48x48": "pictures"}
 ONE, THREADS, TWO = "one process, one thread", "one process, two threads", "two processes, one thread each"
@@ -58,9 +58,14 @@ def _rows(workload: str, model: str, folder: Path) -> list[Row]:
     rows += [Row(f"{workload}: {name}, over two processes", clock[name] / clock[TWO], "x") for name in (ONE, THREADS)]
     start = np.array(found[ONE][0][0].losses)
     for name, asked in ((THREADS, ""), (TWO, "<= 100 e-6")):
-        apart = 1e6 * np.abs(np.array(found[name][0][0].losses) - start).max()
+        apart = 1e6 * np.abs(np.array(found[name][0][0].losses) / start - 1).max()
         rows.append(
-            Row(f"{workload}: losses of {CHUNKS * CHUNK[model]} updates, {name}: apart by", apart, "e-6", asked)
+            Row(
+                f"{workload}: losses of {CHUNKS * CHUNK[model]} updates, {name}: apart by a share of",
+                apart,
+                "e-6",
+                asked,
+            )
         )
     return rows
 

@@ -101,16 +101,18 @@ _DEFAULTS = (ModelOptions(), TrainingOptions())
 def _accepted(
     function: Callable[..., Any], what: str, options: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options that a function takes, its own defaults where none was given; a ``UsageError`` for one it lacks."""
+    """The options that a function takes, those not given by its own defaults.
+
+    A ``UsageError`` where one was given that it does not take.
+    """
     taken = inspect.signature(function).parameters
     foreign = [name for name, value in options.items() if name not in taken and value != defaults[name]]
     if foreign:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
         raise UsageError(f"{flags}: {what} has no such option")
     return {
-        name: taken[name].default if value == defaults[name] else value
-        for name, value in options.items()
-        if name in taken
+        name: value if value != defaults[name] or own is inspect.Parameter.empty else own
+        for name, value, own in ((name, value, taken[name].default) for name, value in options.items() if name in taken)
     }
 
 

@@ -163,3 +163,20 @@ def test_the_command_under_torchrun_prints_once_and_leaves_what_one_process_leav
     assert folders[0] == folders[1]
     curves = [np.array(curve_of(Secret.load(tmp_path / name / "model"))) for name in ("one", "two")]
     np.testing.assert_allclose(curves[1], curves[0], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["info", "DATA"], "info runs in one process: give the command without torchrun"),
+        (["fit", "DATA", "--method", "rudder", "--out", "OUT"], "--method rudder fits in one process"),
+    ],
+)
+def test_what_is_not_shared_is_refused_under_torchrun(words, said, tmp_path, monkeypatch, capsys):
+    cue_trajectories(30).save(tmp_path / "data")
+    paths = {"DATA": str(tmp_path / "data"), "OUT": str(tmp_path / "model")}
+    for name, value in (("TORCHELASTIC_RUN_ID", "none"), ("WORLD_SIZE", "2"), ("RANK", "1")):
+        monkeypatch.setenv(name, value)
+    assert main([paths.get(word, word) for word in words]) == 2
+    assert f"secret-rl (process 1): {said}" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
