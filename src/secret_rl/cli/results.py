@@ -41,9 +41,8 @@ class Paper(Command):
     names: Positional[tuple[str, ...]] = ()  # Which results; all of them if none is named.
     quick: bool = False  # A small size for two cores.
     jobs: int | None = None  # Runs at a time, each in a process of its own; by default one, in this one.
-    ray: str | None = (
-        None  # Run on Ray: "auto", an address, or "local" for a Ray of --jobs workers that ends with this.
-    )
+    # Run on Ray: "auto", an address, or "local" for a Ray of --jobs workers that ends with this.
+    ray: str | None = None
 
     def run(self) -> None:
         """Call the paper package of the clone."""
