@@ -5,6 +5,7 @@ when they are dropped: memory does not depend on the size of the files.
 """
 
 import math
+import mmap
 import os
 import zlib
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ LARGE_ROW = 1024  # bytes from which a row is a picture
 _LEVEL = 6  # of zlib: half the size of level 1 and as fast to read; see benchmarks/results
 _GAP = 1 << 12  # bytes between two rows that are read through rather than skipped
 _MOST_SMALLER = 1100  # times: zlib reaches 1,032
+_OWN_MEMORY = 1 << 20  # bytes from which an array has memory of its own
 _AT_A_TIME = 8 << 20  # bytes of a file that are unpacked together
 
 
@@ -167,6 +169,17 @@ class _Packed:
         row[:] = np.frombuffer(found, np.uint8)
 
 
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new array; the memory of a large one goes back to the system with it, not to the heap of the thread that reads.
+
+    Such heaps, one for each thread, otherwise keep what was freed: memory would grow with the number of reads.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < _OWN_MEMORY:
+        return np.empty(shape, dtype)
+    return np.frombuffer(mmap.mmap(-1, size), dtype).reshape(shape)
+
+
 def _bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data if array.size else memoryview(bytearray())
 
@@ -235,7 +248,7 @@ class StoredRows(NDArrayOperatorsMixin):
 
     def _read(self, runs: Sequence[tuple[int, int, int]], count: int) -> Array:
         """Runs (first, end, place) of rows of the files, as one array of ``count`` rows."""
-        out = np.empty((count, *self.shape[1:]), self.dtype)
+        out = _empty((count, *self.shape[1:]), self.dtype)
         of_part: dict[int, list[tuple[int, int, int]]] = {}
         for first, end, place in runs:
             while first < end:
