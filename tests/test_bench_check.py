@@ -91,7 +91,7 @@ def test_one_bad_measurement_is_forgiven_and_a_row_that_is_gone_is_not(pretended
 def test_bounds_stand_beside_rows(pretended):
     _, path, _ = pretended
     page = (path.parent / "README.md").read_text()
-    assert "| | measured | asked | bound |" in page
+    assert "| what | measured | asked | bound |" in page
     assert "| ours | 5.000 ms |  | 4.000 ms: copying (80% of it) |" in page
     with pytest.raises(SystemExit, match="no benchmark with ratios on one core: soak"):
         main(["check", "soak"])
