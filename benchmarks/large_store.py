@@ -1,7 +1,6 @@
 """Stores larger than memory: 1 GB and 10 GB of pictures read and learned from by processes that may hold 1 GB.
 
-The 10 GB are ten links to each shard of the 1 GB: even that is more than the page cache may hold. Reading stands
-beside a plain sequential read of the same files, each after the page cache was dropped where that is
+Reading stands beside a plain sequential read of the same files, each after the page cache was dropped where that is
 allowed. And how pictures are compressed: size against speed, of pictures of the 3D world and of MiniGrid.
 """
 
@@ -11,7 +10,6 @@ import lzma
 import math
 import os
 import resource
-import shutil
 import sys
 import tempfile
 import time
@@ -55,10 +53,7 @@ def reading(folder: Path) -> list[Row]:
     peaks = []
     for size in GIGABYTES:
         store = folder / str(size)
-        if size == GIGABYTES[0]:
-            made(store, size)
-        else:
-            linked(folder / str(GIGABYTES[0]), store, size // GIGABYTES[0])
+        made(store, size)
         plain = _cold("plain", store, limit)
         streamed = _cold("stream", store, limit)
         fitted = _cold("fit", store, limit)
@@ -101,13 +96,6 @@ def made(store: Path, gigabytes: int) -> None:
             rewards[-1] = 1 if actions[at] else -1
             batch.append({"observations": pictures, "actions": actions, "rewards": rewards, "terminated": True})
         srl.Trajectories.from_episodes(batch, **spaces).save(store / f"noise-{number:05d}")
-
-
-def linked(store: Path, larger: Path, times: int) -> None:
-    """So many hard links to each shard: more than memory may hold to whoever reads it, in a tenth of the disk."""
-    for number in range(times):
-        for shard in sorted(store.iterdir()):
-            shutil.copytree(shard, larger / f"{number:02d}-{shard.name}", copy_function=os.link)
 
 
 def _cold(job: str, store: Path, limit: int | None) -> limits.Run:
