@@ -8,6 +8,7 @@ show the explorer, not how good credit can be.
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,14 @@ def keys_doors(folder: Path, shown: int) -> Explored:
     """The task in 3D: keys that pay nothing, doors that do."""
     from secret_rl.envs.keys_doors import Wanderer
 
-    options = {"preset": "2x2-easy", "core": 2, "size": (40, 30)}
+    options = {"preset": "2x2-easy", "core": 2, "size": (40, 30), "frame_skip": 8, "max_steps": 300}
     data = srl.collect("secret_rl/KeysDoors-v0", 12, Wanderer, seed=2_000, env_options=options)
+    data = replace(data, annotations={**data.annotations, "key_taken": data.annotations["key_picked"] > 0})
     how = {"steps": 8, "batch_size": 2, "units": 16, "filters": (4, 4), "evaluate_every": 4}
-    found = next(PAPER.glob("keys_doors_credit-2x2-0-*.safetensors"), None)
+    found = next(PAPER.glob("keys_doors_credit-2x2-longer-actions-0-*.safetensors"), None)
     model = fitted("keys_doors", data, found, validation=0.2, **how)
-    return explore(model, data, folder / "keys_doors.html", trajectories=shown, title="Keys and doors")
+    page = folder / "keys_doors.html"
+    return explore(model, data, page, trajectories=shown, annotation="key_taken", title="Keys and doors")
 
 
 def garden(folder: Path, shown: int) -> Explored:
