@@ -14,7 +14,7 @@ class Overview {
     this.distances(overview);
     this.confusion(overview, data.classes.names);
     this.heat();
-    byId("overview").open = window.innerWidth > 860;
+    byId("overview").open = window.innerWidth > 860 && window.self === window.top;  // in a frame, arcs come first
   }
 
   // Which bar or cell filters the list.
