@@ -155,7 +155,9 @@ def learned(groups: Sequence[tuple[Panel, Condition]], device: str) -> list[dict
     if any((panel.steps, panel.ppo) != (steps, ppo) for panel, _ in groups):
         raise ValueError("panels that are learned together need the same steps and options")
     learners = [(*group, *learner) for group in groups for learner in group[0].learners]
-    bonuses = [_bonus(panel, condition, number, seed, device) for panel, condition, number, seed in learners]
+    shared = {_sharing(*learner): learner for learner in learners}
+    made = {key: _bonus(*learner, device) for key, learner in shared.items()}
+    bonuses = [made[_sharing(*learner)] for learner in learners]
     makers = [partial(_made, panel.world_of(number)) for panel, _, number, _ in learners]
     ends = np.cumsum([len(panel.learners) for panel, _ in groups])[:-1]
     ended, reached, speeds = [], [], []
@@ -188,6 +190,12 @@ def _made(options: Mapping[str, Any]) -> gym.Env[Any, Any]:
     return gym.make(KEYS_DOORS_ID, **options)
 
 
+def _sharing(panel: Panel, condition: Condition, number: int, seed: int) -> Any:
+    """The same for learners that share a bonus."""
+    own = {"credit": (number % panel.models,), "value": (number,), "novelty": (number, seed)}
+    return panel.label, condition.label, own.get(condition.bonus or "")
+
+
 def _bonus(panel: Panel, condition: Condition, number: int, seed: int, device: str) -> Bonus | None:
     if condition.bonus is None:
         return None
@@ -197,9 +205,7 @@ def _bonus(panel: Panel, condition: Condition, number: int, seed: int, device: s
         return Novelty(seed=seed, device=str(device_of(device)), **condition.options)
     if condition.bonus == "value":
         return StatePotential(_value(panel, number).lookup, PixelOptions().discount)
-    return StepCredit(
-        _secret(panel.credit, number % panel.models, device).step_credit, len(ACTIONS), **condition.options
-    )
+    return StepCredit(_secret(panel.credit, number % panel.models, device), len(ACTIONS), **condition.options)
 
 
 def _value(panel: Panel, number: int) -> srl.TablePotential:

@@ -69,7 +69,7 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
             makers = list(make)
             check_integer("num_envs", len(makers) if num_envs is None else num_envs, max(1, len(makers)), len(makers))
         self.num_envs = num_envs = len(makers)
-        workers = min(check_integer("workers", len(_cores()) if workers is None else workers, 1), num_envs)
+        workers = min(check_integer("workers", len(cores()) if workers is None else workers, 1), num_envs)
         env = makers[0]()
         self.metadata = {**env.metadata, **self.metadata}
         self.render_mode, self.spec = env.render_mode, env.spec
@@ -88,10 +88,10 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         self._processes = []
         self._waiting = False
         names = None if infos is None else frozenset(infos)
-        cores = _cores() if pin and hasattr(os, "sched_setaffinity") else None
+        pinned = cores()[-workers:] if pin and hasattr(os, "sched_setaffinity") else None
         for number, part in enumerate(self._parts):
             ours, theirs = context.Pipe()
-            core = None if cores is None else cores[number % len(cores)]
+            core = None if pinned is None else pinned[number % len(pinned)]
             made = cloudpickle.dumps(([makers[one] for one in part], names))
             process = context.Process(target=_work, args=(theirs, made, memory, part, num_envs, core), daemon=True)
             process.start()
@@ -183,8 +183,8 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         )
 
 
-def _cores() -> list[int]:
-    """That this process may use."""
+def cores() -> list[int]:
+    """Those that this process may use."""
     known = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     return sorted(known)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,14 +45,15 @@ class TrueEvents:
 class StepCredit:
     """Pays ``scale`` times the credit that a step takes, in all at most ``cap`` an episode.
 
-    In front of a key every action that reaches it has credit, and looking at it must not pay. So what is paid is the
-    credit of a step less the most that any action has afterwards: what was within reach, and is no more.
+    Credit of transitions is that of a step with what it led to. Without, every action that reaches a key in front of
+    the player has credit, and looking at it must not pay. What is paid then is the credit of a step less the most that
+    any action has afterwards: what was within reach, and is no more.
 
     With a ``discount``, what was paid so far is a potential instead: it is 0 once the goal is reached.
     """
 
-    step_credit: Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.float64]]
-    """Of (rows, ...) pictures and (rows,) actions, as ``Secret.step_credit`` gives it."""
+    secret: Any
+    """A fitted ``Secret``, or what gives ``step_credit`` and says whether that is of ``transitions``, as it does."""
     actions: int
     """How many there are."""
     scale: float = 2.0
@@ -75,14 +77,20 @@ class StepCredit:
         return _shaped(self.discount, first, earned, rollout)
 
     def taken(self, rollout: Played) -> NDArray[np.float64]:
-        """(steps, environments) credit that was within reach and is no more; 0 where what follows is not known."""
+        """(steps, environments) credit that was taken; 0 where what follows is not known."""
         steps, n = rollout.actions.shape
-        seen = rollout.observations.reshape(steps * n, *rollout.observations.shape[2:])
-        actions = np.tile(np.arange(self.actions), steps * n)
-        of_actions = self.step_credit(seen.repeat(self.actions, 0), actions).reshape(steps, n, self.actions)
-        own = np.take_along_axis(of_actions, rollout.actions[..., None], 2)[..., 0]
+        seen = rollout.observations.cpu().numpy()
         taken = np.zeros((steps, n))
-        taken[:-1] = np.where(rollout.ended[:-1], 0.0, own[:-1] - of_actions[1:].max(2))
+        if self.secret.transitions:
+            before, after = (part.reshape(-1, *seen.shape[2:]) for part in (seen[:-1], seen[1:]))
+            found = self.secret.step_credit(before, rollout.actions[:-1].ravel(), after).reshape(steps - 1, n)
+        else:
+            pairs = seen.reshape(steps * n, *seen.shape[2:]).repeat(self.actions, 0)
+            of_actions = self.secret.step_credit(pairs, np.tile(np.arange(self.actions), steps * n))
+            of_actions = of_actions.reshape(steps, n, self.actions)
+            own = np.take_along_axis(of_actions, rollout.actions[..., None], 2)[..., 0]
+            found = own[:-1] - of_actions[1:].max(2)
+        taken[:-1] = np.where(rollout.ended[:-1], 0.0, found)
         return np.where(taken > self.threshold, taken, 0.0)
 
 
@@ -143,7 +151,7 @@ class Novelty:
     def paid(self, rollout: Played) -> NDArray[np.float32]:
         """(steps, environments)."""
         shape = rollout.actions.shape
-        pixels = torch.as_tensor(rollout.observations, device=self._device).reshape(shape[0] * shape[1], -1).float()
+        pixels = rollout.observations.to(self._device).reshape(shape[0] * shape[1], -1).float()
         seen = self._normalised(pixels)
         if self._networks is None:
             self._networks = self._made(pixels.shape[1])

@@ -16,7 +16,7 @@ from torch.nn import functional
 from paper.batched_networks import Layer, linear
 from paper.batched_ppo import PpoOptions, advantages, learn_from
 from paper.batched_tasks import device_of
-from paper.parallel_envs import ParallelVectorEnv
+from paper.parallel_envs import ParallelVectorEnv, cores
 
 PATCH = 5  # side of the squares that a picture is cut into
 _HALVES = 2  # one half of the environments is played while the network acts for the other
@@ -35,7 +35,7 @@ class PixelOptions(PpoOptions):
 
 
 class Bonus(Protocol):
-    """What is paid beside the reward, to the learners of one condition."""
+    """What is paid beside the reward, to one learner or to several."""
 
     def paid(self, rollout: "Played") -> NDArray[np.float32]:
         """(steps, environments) of a rollout; those that follow go on where it ended."""
@@ -45,8 +45,8 @@ class Bonus(Protocol):
 class Played:
     """What the environments of some learners gave, one row for each step."""
 
-    observations: NDArray[np.uint8]
-    """(steps, environments, height, width, channels)"""
+    observations: Tensor
+    """(steps, environments, height, width, channels) pictures, where the learners are."""
     actions: NDArray[np.int64]
     rewards: NDArray[np.float32]
     ended: NDArray[np.bool_]
@@ -62,8 +62,10 @@ class Progress:
     """Of each learner."""
     success: list[NDArray[np.bool_]]
     """For each learner, (episodes,) which of those that ended in the rollout succeeded."""
+    played: float
+    """Seconds of the rollout, and"""
     seconds: float
-    """Of the rollout and the updates after it."""
+    """of it, the bonuses and the updates."""
 
 
 def pixel_ppo(
@@ -84,11 +86,12 @@ def pixel_ppo(
         makers: Make the environment of each learner, which plays ``side_by_side`` of them.
         steps: Environment steps of each learner.
         options: Of all learners.
-        bonuses: One for each learner, or None.
+        bonuses: One for each learner, or None. One that several learners share is asked for all of them at once.
         success: The name of the info that tells whether an episode succeeded.
         infos: Names of others that bonuses look at.
         seed: Of everything random.
-        workers: Processes that play; by default one for each core.
+        workers: Processes that play; by default one for each core, but one where a GPU learns: that is left to who
+            feeds it.
         device: Where to learn; by default a GPU if there is one.
     """
     names = tuple(dict.fromkeys([success, *infos]))
@@ -97,9 +100,9 @@ def pixel_ppo(
         now = 0
         while now < steps:
             began = time.perf_counter()
-            succeeded = learners.learn()
+            succeeded, played = learners.learn()
             now += options.rollout * options.side_by_side
-            yield Progress(now, succeeded, time.perf_counter() - began)
+            yield Progress(now, succeeded, played - began, time.perf_counter() - began)
     finally:
         learners.close()
 
@@ -157,6 +160,8 @@ class _Learners:
             raise ValueError(f"{len(makers)} learners but {len(bonuses)} bonuses: give one for each, or None")
         self._options, self._bonuses, self._names = options, bonuses, names
         self._device, self._n = device_of(device), len(makers)
+        if workers is None:
+            workers = max(1, len(cores()) - (self._device.type != "cpu"))
         self._each = options.side_by_side // _HALVES
         self._halves = [
             _Half(makers, self._each, names, workers, seed + number * self._n * self._each) for number in range(_HALVES)
@@ -191,16 +196,21 @@ class _Learners:
         for half in self._halves:
             half.envs.close()
 
-    def learn(self) -> list[NDArray[np.bool_]]:
-        """A rollout and the updates after it; for each learner, which of its episodes that ended succeeded."""
+    def learn(self) -> tuple[list[NDArray[np.bool_]], float]:
+        """A rollout and the updates after it.
+
+        For each learner, which of its episodes that ended succeeded; and the time at which all was played.
+        """
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # others would wait for work on cores that the environments need
         with torch.no_grad():
+            self._play()
+            played = time.perf_counter()
+            torch.set_num_threads(threads)
             rollout, success = self._rollout()
-        torch.set_num_threads(threads)
         orders = (self._random(rollout[1].shape[1]) for _ in range(self._options.epochs))
         learn_from(rollout, self._outputs, self._adam, self._options, orders)
-        return success
+        return success, played
 
     def _random(self, count: int) -> Tensor:
         """(learners, count) from 0 to 1."""
@@ -218,8 +228,8 @@ class _Learners:
         found = linear(linear(second, self._layers[2]).relu(), self._layers[3])
         return found[..., :-1], found[..., -1]
 
-    def _rollout(self) -> tuple[list[Tensor], list[NDArray[np.bool_]]]:
-        """What ``learn_from`` takes; and for each learner, which of the episodes that ended succeeded."""
+    def _play(self) -> None:
+        """All steps of a rollout, in both halves in turn."""
         for half in self._halves:
             half.begin()
         for _ in range(self._options.rollout):
@@ -229,6 +239,9 @@ class _Learners:
                 half.acted.append(self._act(half))
         for half in self._halves:
             half.wait()
+
+    def _rollout(self) -> tuple[list[Tensor], list[NDArray[np.bool_]]]:
+        """What ``learn_from`` takes of what was played; and for each learner, which episodes that ended succeeded."""
         seen, action, log_probability, value = self._joined(
             [[torch.stack(column, 1) for column in zip(*half.acted, strict=True)] for half in self._halves]
         )
@@ -293,11 +306,15 @@ class _Learners:
     ) -> NDArray[np.float32]:  # fmt: skip
         """Rewards with the bonuses of the learners that have one."""
         paid = rewards.copy()
-        for learner, bonus in enumerate(self._bonuses):
-            if bonus is not None:
-                own = {name: column[learner] for name, column in infos.items()}
-                played = Played(
-                    seen[learner].cpu().numpy(), action[learner].cpu().numpy(), rewards[learner], ended[learner], own
-                )
-                paid[learner] += bonus.paid(played)
+        for bonus in dict.fromkeys(self._bonuses):
+            if bonus is None:
+                continue
+            own = [learner for learner, other in enumerate(self._bonuses) if other is bonus]
+            pictures = seen[own].transpose(0, 1).flatten(1, 2)
+            actions, received, over, *named = (
+                column[own].swapaxes(0, 1).reshape(len(column[0]), pictures.shape[1], *column.shape[3:])
+                for column in (action.cpu().numpy(), rewards, ended, *infos.values())
+            )
+            played = Played(pictures, actions, received, over, dict(zip(infos, named, strict=True)))
+            paid[own] += bonus.paid(played).reshape(len(actions), len(own), -1).swapaxes(0, 1)
         return paid

@@ -55,6 +55,7 @@ def test_every_learner_learns_from_what_it_sees():
 def test_a_truncated_episode_is_bootstrapped_from_what_was_seen_last(terminates):
     learners = _Learners([lambda: Lights(3, terminates)] * 2, SMALL, [None, None], ("won", "side"), 0, 1, "cpu")
     with torch.no_grad():
+        learners._play()
         rollout, success = learners._rollout()
         following = torch.zeros(2, 32, 4)
         learners._correct_truncated(following)
@@ -84,12 +85,13 @@ def test_bonuses_see_what_was_played_and_pay_their_own_learner():
     learners = _Learners([Lights, Lights], SMALL, [None, recorder], ("won", "side"), 0, 1, "cpu")
     with torch.no_grad():
         for _ in range(2):
+            learners._play()
             rollout, _ = learners._rollout()
             advantages.append(rollout[3])
     learners.close()
     for rollout in recorder.seen:
         assert rollout.actions.shape == rollout.rewards.shape == rollout.ended.shape == (32, 4)
-        lit = (rollout.observations[..., 5:, 0].mean((2, 3)) > 0).astype(int)
+        lit = (rollout.observations.numpy()[..., 5:, 0].mean((2, 3)) > 0).astype(int)
         np.testing.assert_array_equal(rollout.infos["side"], lit, "also of the last step of an episode")
         np.testing.assert_array_equal(rollout.rewards, rollout.actions == lit)
     assert (recorder.seen[0].ended.argmax(0) == 5).all(), "episodes of six steps"
@@ -104,7 +106,7 @@ def test_true_events_pay_once_a_colour_and_episode():
     ended[3] = True
     bonus = TrueEvents(key=0.5, door=0.25)
     rollout = Played(
-        np.zeros((6, 1, 1)), np.zeros((6, 1), int), np.zeros((6, 1)), ended, {"key_picked": key, "door_opened": door}
+        torch.zeros(6, 1, 1), np.zeros((6, 1), int), np.zeros((6, 1)), ended, {"key_picked": key, "door_opened": door}
     )
     assert bonus.paid(rollout)[:, 0].tolist() == [0.5, 0, 0.75, 0, 0.5, 0.25]
     assert bonus.paid(rollout)[:, 0].tolist() == [0, 0, 0.5, 0, 0.5, 0.25], "the episode goes on in the next rollout"
@@ -115,30 +117,47 @@ def _credit(within_reach):
     pictures = (100 * np.array(within_reach)).astype(np.uint8)[:, None, None]
     steps = len(pictures)
 
-    def step_credit(observations, actions):
-        assert observations.shape == (2 * steps, 1) and actions.tolist() == [0, 1] * steps
-        return np.where(actions == 1, observations[:, 0] / 100, 0.0)
+    class Shown:
+        transitions = False
+
+        def step_credit(self, observations, actions):
+            assert observations.shape == (2 * steps, 1) and actions.tolist() == [0, 1] * steps
+            return np.where(actions == 1, observations[:, 0] / 100, 0.0)
 
     def rollout(actions, ended, goal):
-        columns = [np.array(column)[:, None] for column in (actions, ended, goal)]
-        return Played(pictures, columns[0], np.zeros((steps, 1)), columns[1] > 0, {"goal_reached": columns[2]})
+        actions, ended, goal = (np.array(column)[:, None] for column in (actions, ended, goal))
+        return Played(torch.as_tensor(pictures), actions, np.zeros((steps, 1)), ended > 0, {"goal_reached": goal})
 
-    return step_credit, rollout
+    return Shown(), rollout
 
 
 def test_credit_is_paid_where_it_was_taken_and_not_where_it_is_looked_at():
-    step_credit, rollout = _credit([0.5, 0.5, 0.0, 0.9, 0.1, 0.9, 0.3, 0.4, 0.0])
+    model, rollout = _credit([0.5, 0.5, 0.0, 0.9, 0.1, 0.9, 0.3, 0.4, 0.0])
     played = rollout([1, 1, 1, 1, 1, 1, 0, 1, 1], [0, 0, 0, 0, 0, 1, 0, 0, 0], [0] * 9)
-    bonus = StepCredit(step_credit, actions=2, scale=2.0, cap=2.5)
+    bonus = StepCredit(model, actions=2, scale=2.0, cap=2.5)
     # looked at, taken, nothing there, taken, too little, the end of an episode, the other action, taken, not yet known
     np.testing.assert_allclose(bonus.paid(played)[:, 0], [0, 1.0, 0, 1.5, 0, 0, 0, 0.8, 0], atol=1e-6)
     np.testing.assert_allclose(bonus.paid(played)[:, 0], [0, 1.0, 0, 0.7, 0, 0, 0, 0.8, 0], atol=1e-6)
 
 
+def test_credit_of_transitions_is_paid_for_what_a_step_led_to():
+    class Model:
+        transitions = True
+
+        def step_credit(self, observations, actions, next_observations):
+            return np.where(actions == 1, (next_observations[:, 0] - 1.0 * observations[:, 0]) / 100, 0.0)
+
+    _, rollout = _credit([0.0, 0.5, 0.6, 0.9, 0.0, 0.4])
+    played = rollout([1, 1, 0, 1, 1, 1], [0, 0, 0, 1, 0, 0], [0] * 6)
+    paid = StepCredit(Model(), actions=2, scale=2.0, threshold=0.2).paid(played)[:, 0]
+    # taken, too little, the other action, the end of an episode, taken, not yet known
+    np.testing.assert_allclose(paid, [1.0, 0, 0, 0, 0.8, 0], atol=1e-6)
+
+
 def test_credit_as_a_potential_telescopes():
-    step_credit, rollout = _credit([0.5, 0.0, 0.0, 0.9, 0.0, 0.0])
+    model, rollout = _credit([0.5, 0.0, 0.0, 0.9, 0.0, 0.0])
     played = rollout([1] * 6, [0, 0, 1, 0, 0, 1], [0, 0, 1, 0, 0, 0])  # the first terminates, the second is truncated
-    paid = StepCredit(step_credit, actions=2, scale=1.0, discount=0.9).paid(played)[:, 0]
+    paid = StepCredit(model, actions=2, scale=1.0, discount=0.9).paid(played)[:, 0]
     weights = 0.9 ** np.arange(3)
     assert paid[:3] @ weights == pytest.approx(0, abs=1e-6), "nothing is left of it once the goal is reached"
     assert paid[3:] @ weights == pytest.approx(0.9**3 * 0.9, abs=1e-6), "the last potential is kept at a time limit"
@@ -150,7 +169,7 @@ def test_the_value_of_states_telescopes_over_rollouts():
     def rollout(ended, goal):
         infos = {"state": states, "goal_reached": np.array(goal)[:, None]}
         none = np.zeros((4, 1))
-        return Played(np.zeros((4, 1, 1)), none.astype(int), none, np.array(ended)[:, None] > 0, infos)
+        return Played(torch.zeros(4, 1, 1), none.astype(int), none, np.array(ended)[:, None] > 0, infos)
 
     bonus = StatePotential(lambda rows: rows[:, 0] / 10.0, discount=0.9)
     first = bonus.paid(rollout([0, 0, 1, 0], [0, 0, 1, 0]))[:, 0]
@@ -168,7 +187,7 @@ def test_novelty_pays_for_what_is_rarely_seen():
 
     def rollout(pictures):
         none = np.zeros(pictures.shape[:2])
-        return Played(pictures.astype(np.uint8), none.astype(int), none, none > 0, {})
+        return Played(torch.as_tensor(pictures.astype(np.uint8)), none.astype(int), none, none > 0, {})
 
     bonus, other = Novelty(scale=2.0, seed=3), Novelty(scale=2.0, seed=3)
     found = []

@@ -21,9 +21,10 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the wat
 ID = "secret_rl/KeysDoors-v0"
 
 
-@pytest.mark.parametrize("times", [1, 2, 4, 10])
+@pytest.mark.parametrize("times", [1, 2, 4, 16])
 def test_every_pixel_is_the_mean_of_the_block_it_covers(times):
     picture = np.random.default_rng(0).integers(0, 256, (12 * times, 16 * times, 3), np.uint8)
+    picture[:times, :times] = 255  # the largest sum
     means = picture.reshape(12, times, 16, times, 3).sum((1, 3), np.int64) // times**2
     shrunk = shrink(picture, times)
     np.testing.assert_array_equal(shrunk, means.astype(np.uint8), strict=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from secret_rl.envs.keys_doors import watchdog
@@ -23,7 +22,7 @@ TURN = 3.0  # degrees a tic
 _WARM_UP = 10  # the first tics of a map take no input
 _CLOSING = 5.0  # seconds that the engine has to end by itself
 _START_FACTOR = 5  # starting may take so much longer: ViZDoom 1.3 crashes, and Python with it, if it is cut short
-_MOST_TIMES = 40  # an observation is at most so many times smaller than what the engine draws
+_MOST_TIMES = 16  # an observation is at most so many times smaller than what the engine draws: sums fit in 16 bits
 _HIDDEN = ("hud", "weapon", "crosshair", "decals", "particles", "messages", "corpses", "screen_flashes")
 _VARIABLES = ("POSITION_X", "POSITION_Y", "ANGLE", "USER1", "USER2", "USER3", "USER4", "USER5")
 
@@ -188,23 +187,15 @@ def _resolution(size: tuple[int, int]) -> tuple[Any, int]:
     )
 
 
-@njit(cache=True)
-def shrink(picture: Any, times: int) -> Any:
+def shrink(picture: NDArray[np.uint8], times: int) -> NDArray[np.uint8]:
     """A new picture (height, width, 3), of which each pixel is the mean of ``times`` x ``times``, rounded down."""
     if times == 1:
         return picture.copy()
-    height, width, area = picture.shape[0] // times, picture.shape[1] // times, np.uint32(times * times)
-    rows, out = picture.reshape(picture.shape[0], -1), np.empty((height, width, 3), np.uint8)
-    line = np.empty(rows.shape[1], np.uint32)  # sums over the rows of one line of the small picture, of full width
-    for y in range(height):
-        line[:] = 0
-        for above in rows[y * times : (y + 1) * times]:
-            for i in range(line.size):
-                line[i] += np.uint32(above[i])
-        for x in range(width):
-            for channel in range(3):
-                total = np.uint32(0)
-                for k in range(times):
-                    total += line[3 * (x * times + k) + channel]
-                out[y, x, channel] = total // area
-    return out
+    height, width = picture.shape[0] // times, picture.shape[1] // times
+    rows = picture.reshape(height, times, -1)
+    lines = rows[:, 0].astype(np.uint16)  # sums over the rows of one line of the small picture, of full width
+    for row in range(1, times):
+        lines += rows[:, row]
+    totals = np.einsum("ijk->ik", lines.reshape(height * width, times, 3))
+    small: NDArray[np.uint8] = (totals // np.uint16(times * times)).astype(np.uint8)
+    return small.reshape(height, width, 3)
