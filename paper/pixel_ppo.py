@@ -222,9 +222,9 @@ class _Learners:
         (high, wide), filters = self._grid, self._filters
         squares = pictures.view(n, rows, high, PATCH, wide, PATCH, self._channels).transpose(3, 4)
         cut = squares.reshape(n, rows * high * wide, -1).to(torch.float32) / 255
-        first = linear(cut, self._layers[0]).relu().view(n * rows, high, wide, filters).permute(0, 3, 1, 2)
-        patches = functional.unfold(first, 3, padding=1, stride=2).transpose(1, 2)  # (pictures, cells, 9 * filters)
-        second = linear(patches.reshape(n, -1, 9 * filters), self._layers[1]).relu().view(n, rows, -1)
+        first = linear(cut, self._layers[0]).relu().view(n, rows, high, wide, filters)
+        around = functional.pad(first, (0, 0, 1, 1, 1, 1)).unfold(2, 3, 2).unfold(3, 3, 2)  # of every other cell
+        second = linear(around.reshape(n, -1, 9 * filters), self._layers[1]).relu().view(n, rows, -1)
         found = linear(linear(second, self._layers[2]).relu(), self._layers[3])
         return found[..., :-1], found[..., -1]
 
