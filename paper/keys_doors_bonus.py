@@ -47,22 +47,22 @@ class Condition:
     """What learners are paid beside the reward."""
 
     label: str
-    bonus: str | None = None
-    """"true" (``TrueEvents``), "credit" (``StepCredit``), "value" (``StatePotential``) or "novelty" (``Novelty``)."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the bonus."""
+    bonuses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The options of each: "true" (``TrueEvents``), "credit" (``StepCredit``), "value" (``StatePotential``) and
+    "novelty" (``Novelty``)."""
 
 
+CREDIT: dict[str, Any] = {"threshold": 0.4, "scale": 1.0, "cap": 3.0}
 CONDITIONS = (
     Condition("none"),
-    Condition("true events", "true"),
-    Condition("true keys", "true", {"door": 0.0}),
-    Condition("credit bonus", "credit"),
-    Condition("credit as a potential", "credit", {"discount": PixelOptions().discount}),
-    Condition("value of 1,000 trajectories", "value"),
-    Condition("RND", "novelty"),
+    Condition("true events", {"true": {}}),
+    Condition("true keys", {"true": {"door": 0.0}}),
+    Condition("credit bonus", {"credit": CREDIT}),
+    Condition("credit bonus and RND", {"credit": CREDIT, "novelty": {}}),
+    Condition("credit as a potential", {"credit": {**CREDIT, "discount": PixelOptions().discount}}),
+    Condition("value of 1,000 trajectories", {"value": {}}),
+    Condition("RND", {"novelty": {}}),
 )
-_FEWER = tuple(c for c in CONDITIONS if c.label in ("none", "true keys", "credit bonus"))
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Panel:
     maps: int = 5
     seeds: int = 3
     first_map: int = HELD_OUT_MAPS
-    credit: str = "2x2-longer-actions"
+    credit: str = "2x2-transitions"
     """The task of ``keys_doors_credit`` whose models give credit."""
     models: int = 3
     """Of as many seeds; map ``m`` has model ``m``, modulo their number."""
@@ -119,7 +119,7 @@ def result(quick: bool) -> Result:
         small = replace(PixelOptions(), side_by_side=2, rollout=16, filters=8, units=16)
         few: dict[str, Any] = {"maps": 2, "seeds": 1, "steps": 64, "first_map": DEVELOPMENT_MAPS, "ppo": small}
         few["target_trajectories"] = 4
-        quick_ones = [c for c in CONDITIONS if c.bonus != "credit"]  # there is no model
+        quick_ones = [c for c in CONDITIONS if "credit" not in c.bonuses]  # there is no model
         panels = [replace(panels[0], conditions=quick_ones, **few)]
     return Result("keys_doors_bonus-quick" if quick else "keys_doors_bonus", panels)
 
@@ -155,10 +155,8 @@ def learned(groups: Sequence[tuple[Panel, Condition]], device: str) -> list[dict
     if any((panel.steps, panel.ppo) != (steps, ppo) for panel, _ in groups):
         raise ValueError("panels that are learned together need the same steps and options")
     learners = [(*group, *learner) for group in groups for learner in group[0].learners]
-    shared = {_sharing(*learner): learner for learner in learners}
-    made = {key: _bonus(*learner, device) for key, learner in shared.items()}
-    bonuses = [made[_sharing(*learner)] for learner in learners]
-    makers = [partial(_made, panel.world_of(number)) for panel, _, number, _ in learners]
+    bonuses = _bonuses(learners, device)
+    makers = [partial(gym.make, KEYS_DOORS_ID, **panel.world_of(number)) for panel, _, number, _ in learners]
     ends = np.cumsum([len(panel.learners) for panel, _ in groups])[:-1]
     ended, reached, speeds = [], [], []
     each = ppo.rollout * ppo.side_by_side
@@ -186,26 +184,28 @@ def _by_map(panel: Panel, of_learners: NDArray[np.int64]) -> Any:
     return of_learners.reshape(panel.maps, panel.seeds, -1).tolist()
 
 
-def _made(options: Mapping[str, Any]) -> gym.Env[Any, Any]:
-    return gym.make(KEYS_DOORS_ID, **options)
+def _bonuses(learners: Sequence[tuple[Panel, Condition, int, int]], device: str) -> list[list[Bonus]]:
+    """Those of each learner; learners of a panel and a condition share what does not depend on the map or the seed."""
+    made: dict[Any, Bonus] = {}
+    found = []
+    for panel, condition, number, seed in learners:
+        own = {"true": (), "credit": (number % panel.models,), "value": (number,), "novelty": (number, seed)}
+        keys = [(panel.label, condition.label, kind, *own[kind]) for kind in condition.bonuses]
+        for key, (kind, options) in zip(keys, condition.bonuses.items(), strict=True):
+            if key not in made:
+                made[key] = _bonus(kind, options, panel, number, seed, device)
+        found.append([made[key] for key in keys])
+    return found
 
 
-def _sharing(panel: Panel, condition: Condition, number: int, seed: int) -> Any:
-    """The same for learners that share a bonus."""
-    own = {"credit": (number % panel.models,), "value": (number,), "novelty": (number, seed)}
-    return panel.label, condition.label, own.get(condition.bonus or "")
-
-
-def _bonus(panel: Panel, condition: Condition, number: int, seed: int, device: str) -> Bonus | None:
-    if condition.bonus is None:
-        return None
-    if condition.bonus == "true":
-        return TrueEvents(**condition.options)
-    if condition.bonus == "novelty":
-        return Novelty(seed=seed, device=str(device_of(device)), **condition.options)
-    if condition.bonus == "value":
+def _bonus(kind: str, options: Mapping[str, Any], panel: Panel, number: int, seed: int, device: str) -> Bonus:
+    if kind == "true":
+        return TrueEvents(**options)
+    if kind == "novelty":
+        return Novelty(seed=seed, device=str(device_of(device)), **options)
+    if kind == "value":
         return StatePotential(_value(panel, number).lookup, PixelOptions().discount)
-    return StepCredit(_secret(panel.credit, number % panel.models, device), len(ACTIONS), **condition.options)
+    return StepCredit(_secret(panel.credit, number % panel.models, device), len(ACTIONS), **options)
 
 
 def _value(panel: Panel, number: int) -> srl.TablePotential:
@@ -235,9 +235,9 @@ def settings_of(panel: Panel, condition: Condition) -> dict[str, Any]:
     """What the runs of a condition depend on, as JSON gives it back."""
     own = {**asdict(panel), "condition": asdict(condition)}
     del own["conditions"]
-    if condition.bonus != "credit":
+    if "credit" not in condition.bonuses:
         del own["credit"], own["models"]
-    if condition.bonus != "value":
+    if "value" not in condition.bonuses:
         del own["target_trajectories"]
     return json.loads(json.dumps(own))  # type: ignore[no-any-return]
 

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -19,7 +20,9 @@ from paper.batched_tasks import device_of
 from paper.parallel_envs import ParallelVectorEnv, cores
 
 PATCH = 5  # side of the squares that a picture is cut into
-_HALVES = 2  # one half of the environments is played while the network acts for the other
+# Environments are played in groups, which the network acts for in turn. A GPU acts fast, and is slow to be asked: more
+# groups play on while one of them waits for the environment that begins a new episode.
+_GROUPS, _GROUPS_OF_A_GPU = 2, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,7 @@ def pixel_ppo(
     steps: int,
     options: PixelOptions = PixelOptions(),  # noqa: B008  frozen
     *,
-    bonuses: Sequence[Bonus | None] | None = None,
+    bonuses: Sequence[Sequence[Bonus]] | None = None,
     success: str,
     infos: Sequence[str] = (),
     seed: int = 0,
@@ -86,7 +89,7 @@ def pixel_ppo(
         makers: Make the environment of each learner, which plays ``side_by_side`` of them.
         steps: Environment steps of each learner.
         options: Of all learners.
-        bonuses: One for each learner, or None. One that several learners share is asked for all of them at once.
+        bonuses: Those of each learner, added up. One that several learners share is asked for all of them at once.
         success: The name of the info that tells whether an episode succeeded.
         infos: Names of others that bonuses look at.
         seed: Of everything random.
@@ -95,7 +98,7 @@ def pixel_ppo(
         device: Where to learn; by default a GPU if there is one.
     """
     names = tuple(dict.fromkeys([success, *infos]))
-    learners = _Learners(makers, options, list(bonuses or [None] * len(makers)), names, seed, workers, device)
+    learners = _Learners(makers, options, list(bonuses or [()] * len(makers)), names, seed, workers, device)
     try:
         now = 0
         while now < steps:
@@ -107,8 +110,8 @@ def pixel_ppo(
         learners.close()
 
 
-class _Half:
-    """Half of the environments, as many of every learner; played while the network acts for the others."""
+class _Group:
+    """A part of the environments, as many of every learner; played while the network acts for the others."""
 
     def __init__(
         self, makers: Sequence[Callable[[], gym.Env[Any, Any]]], each: int, names: Sequence[str], workers: int | None,
@@ -148,25 +151,27 @@ class _Learners:
         self,
         makers: Sequence[Callable[[], gym.Env[Any, Any]]],
         options: PixelOptions,
-        bonuses: list[Bonus | None],
+        bonuses: list[Sequence[Bonus]],
         names: Sequence[str],
         seed: int,
         workers: int | None,
         device: str,
     ) -> None:
-        if options.side_by_side % _HALVES:
-            raise ValueError(f"side_by_side must be even, got {options.side_by_side}")
-        if len(bonuses) != len(makers):
-            raise ValueError(f"{len(makers)} learners but {len(bonuses)} bonuses: give one for each, or None")
-        self._options, self._bonuses, self._names = options, bonuses, names
         self._device, self._n = device_of(device), len(makers)
+        on_gpu = self._device.type != "cpu"
+        groups = _GROUPS_OF_A_GPU if on_gpu else _GROUPS
+        if options.side_by_side % groups:
+            raise ValueError(f"side_by_side must be a multiple of {groups}, got {options.side_by_side}")
+        if len(bonuses) != len(makers):
+            raise ValueError(f"{len(makers)} learners but bonuses of {len(bonuses)}: give those of each")
+        self._options, self._bonuses, self._names = options, bonuses, names
         if workers is None:
-            workers = max(1, len(cores()) - (self._device.type != "cpu"))
-        self._each = options.side_by_side // _HALVES
-        self._halves = [
-            _Half(makers, self._each, names, workers, seed + number * self._n * self._each) for number in range(_HALVES)
+            workers = max(1, len(cores()) - on_gpu)
+        self._each = options.side_by_side // groups
+        self._groups = [
+            _Group(makers, self._each, names, workers, seed + number * self._n * self._each) for number in range(groups)
         ]
-        envs = self._halves[0].envs
+        envs = self._groups[0].envs
         assert isinstance(envs.single_observation_space, gym.spaces.Box)
         assert isinstance(envs.single_action_space, gym.spaces.Discrete)
         height, width, self._channels = envs.single_observation_space.shape
@@ -193,8 +198,8 @@ class _Learners:
 
     def close(self) -> None:
         """End the workers."""
-        for half in self._halves:
-            half.envs.close()
+        for group in self._groups:
+            group.envs.close()
 
     def learn(self) -> tuple[list[NDArray[np.bool_]], float]:
         """A rollout and the updates after it.
@@ -229,25 +234,25 @@ class _Learners:
         return found[..., :-1], found[..., -1]
 
     def _play(self) -> None:
-        """All steps of a rollout, in both halves in turn."""
-        for half in self._halves:
-            half.begin()
+        """All steps of a rollout, in all groups in turn."""
+        for group in self._groups:
+            group.begin()
         for _ in range(self._options.rollout):
-            for half in self._halves:
-                if half.acted:
-                    half.wait()
-                half.acted.append(self._act(half))
-        for half in self._halves:
-            half.wait()
+            for group in self._groups:
+                if group.acted:
+                    group.wait()
+                group.acted.append(self._act(group))
+        for group in self._groups:
+            group.wait()
 
     def _rollout(self) -> tuple[list[Tensor], list[NDArray[np.bool_]]]:
         """What ``learn_from`` takes of what was played; and for each learner, which episodes that ended succeeded."""
         seen, action, log_probability, value = self._joined(
-            [[torch.stack(column, 1) for column in zip(*half.acted, strict=True)] for half in self._halves]
+            [[torch.stack(column, 1) for column in zip(*group.acted, strict=True)] for group in self._groups]
         )
-        following = torch.cat([value[:, 1:], self._joined([[self._values(half)] for half in self._halves])[0]], 1)
+        following = torch.cat([value[:, 1:], self._joined([[self._values(group)] for group in self._groups])[0]], 1)
         self._correct_truncated(following)
-        columns = [[np.stack(column, 1) for column in zip(*half.given, strict=True)] for half in self._halves]
+        columns = [[np.stack(column, 1) for column in zip(*group.given, strict=True)] for group in self._groups]
         given = [np.concatenate(parts, 2) for parts in zip(*map(self._by_learner, columns), strict=True)]
         rewards, terminated, ended, *named = given
         infos = dict(zip(self._names, named, strict=True))
@@ -259,36 +264,36 @@ class _Learners:
         rollout = [part.flatten(1, 2) for part in (seen, action, log_probability, advantage, advantage + value)]
         return rollout, [named[0][one][ended[one]] > 0 for one in range(self._n)]
 
-    def _joined(self, halves: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-        """(learners, steps, environments) of both halves."""
-        return [torch.cat(parts, 2) for parts in zip(*halves, strict=True)]
+    def _joined(self, groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """(learners, steps, environments) of all groups."""
+        return [torch.cat(parts, 2) for parts in zip(*groups, strict=True)]
 
     def _by_learner(self, columns: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """(environments, steps, ...) of a half -> (learners, steps, environments, ...)."""
+        """(environments, steps, ...) of a group -> (learners, steps, environments, ...)."""
         return [column.reshape(self._n, self._each, *column.shape[1:]).swapaxes(1, 2) for column in columns]
 
-    def _act(self, half: _Half) -> tuple[Tensor, ...]:
-        seen = self._pictures(half)
+    def _act(self, group: _Group) -> tuple[Tensor, ...]:
+        seen = self._pictures(group)
         logits, value = self._outputs(seen)
         cumulative = logits.softmax(-1).cumsum(-1)
         action = (self._random(self._each)[..., None] >= cumulative[..., :-1]).sum(-1)
-        half.envs.step_async(action.flatten().cpu().numpy())
+        group.envs.step_async(action.flatten().cpu().numpy())
         return seen, action, logits.log_softmax(-1).gather(-1, action[..., None])[..., 0], value
 
-    def _pictures(self, half: _Half) -> Tensor:
+    def _pictures(self, group: _Group) -> Tensor:
         """(learners, environments, height, width, channels) what is seen now."""
-        return torch.as_tensor(half.seen, device=self._device).unflatten(0, (self._n, self._each))
+        return torch.as_tensor(group.seen, device=self._device).unflatten(0, (self._n, self._each))
 
-    def _values(self, half: _Half) -> Tensor:
+    def _values(self, group: _Group) -> Tensor:
         """(learners, 1, environments) of what is seen now."""
-        return self._outputs(self._pictures(half))[1][:, None]
+        return self._outputs(self._pictures(group))[1][:, None]
 
     def _correct_truncated(self, following: Tensor) -> None:
         """Put the values of what was seen last, where episodes were truncated, into (learners, steps, environments)."""
         found = [
             (row // self._each, step, row % self._each + number * self._each, picture)
-            for number, half in enumerate(self._halves)
-            for (step, row), picture in half.last.items()
+            for number, group in enumerate(self._groups)
+            for (step, row), picture in group.last.items()
         ]
         if not found:
             return
@@ -304,12 +309,10 @@ class _Learners:
         self, seen: Tensor, action: Tensor, rewards: NDArray[np.float32], ended: NDArray[np.bool_],
         infos: Mapping[str, NDArray[Any]],
     ) -> NDArray[np.float32]:  # fmt: skip
-        """Rewards with the bonuses of the learners that have one."""
+        """Rewards with the bonuses of the learners that have any."""
         paid = rewards.copy()
-        for bonus in dict.fromkeys(self._bonuses):
-            if bonus is None:
-                continue
-            own = [learner for learner, other in enumerate(self._bonuses) if other is bonus]
+        for bonus in dict.fromkeys(chain.from_iterable(self._bonuses)):
+            own = [learner for learner, bonuses in enumerate(self._bonuses) if bonus in bonuses]
             pictures = seen[own].transpose(0, 1).flatten(1, 2)
             actions, received, over, *named = (
                 column[own].swapaxes(0, 1).reshape(len(column[0]), pictures.shape[1], *column.shape[3:])

@@ -53,15 +53,15 @@ def test_every_learner_learns_from_what_it_sees():
 
 @pytest.mark.parametrize("terminates", [True, False])
 def test_a_truncated_episode_is_bootstrapped_from_what_was_seen_last(terminates):
-    learners = _Learners([lambda: Lights(3, terminates)] * 2, SMALL, [None, None], ("won", "side"), 0, 1, "cpu")
+    learners = _Learners([lambda: Lights(3, terminates)] * 2, SMALL, [(), ()], ("won", "side"), 0, 1, "cpu")
     with torch.no_grad():
         learners._play()
         rollout, success = learners._rollout()
         following = torch.zeros(2, 32, 4)
         learners._correct_truncated(following)
         expected = torch.zeros(2, 32, 4)
-        for number, half in enumerate(learners._halves):
-            for (step, row), picture in half.last.items():
+        for number, group in enumerate(learners._groups):
+            for (step, row), picture in group.last.items():
                 seen = torch.as_tensor(picture).expand(2, 1, 10, 10, 1).contiguous()
                 expected[row // 2, step, row % 2 + 2 * number] = learners._outputs(seen)[1][row // 2, 0]
     learners.close()
@@ -81,8 +81,13 @@ def test_bonuses_see_what_was_played_and_pay_their_own_learner():
             self.seen.append(rollout)
             return np.full(rollout.actions.shape, 7.0, np.float32)
 
+    class Five:
+        def paid(self, rollout):
+            assert rollout.actions.shape == (32, 4), "of its one learner"
+            return np.full(rollout.actions.shape, 5.0, np.float32)
+
     recorder, advantages = Recorder(), []
-    learners = _Learners([Lights, Lights], SMALL, [None, recorder], ("won", "side"), 0, 1, "cpu")
+    learners = _Learners([Lights] * 3, SMALL, [(), (recorder,), (Five(), recorder)], ("won", "side"), 0, 1, "cpu")
     with torch.no_grad():
         for _ in range(2):
             learners._play()
@@ -90,12 +95,13 @@ def test_bonuses_see_what_was_played_and_pay_their_own_learner():
             advantages.append(rollout[3])
     learners.close()
     for rollout in recorder.seen:
-        assert rollout.actions.shape == rollout.rewards.shape == rollout.ended.shape == (32, 4)
+        assert rollout.actions.shape == rollout.rewards.shape == rollout.ended.shape == (32, 8), "of both"
         lit = (rollout.observations.numpy()[..., 5:, 0].mean((2, 3)) > 0).astype(int)
         np.testing.assert_array_equal(rollout.infos["side"], lit, "also of the last step of an episode")
         np.testing.assert_array_equal(rollout.rewards, rollout.actions == lit)
     assert (recorder.seen[0].ended.argmax(0) == 5).all(), "episodes of six steps"
-    assert all(found[1].mean() > found[0].mean() + 5 for found in advantages)
+    for none, one, two in (found.mean(1) for found in advantages):
+        assert one > none + 5 and two > one + 3
 
 
 def test_true_events_pay_once_a_colour_and_episode():
