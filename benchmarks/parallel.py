@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from paper.keys_doors_bonus import FOUR_ROOMS
 from paper.keys_doors_credit import DEVELOPMENT_MAPS
-from paper.keys_doors_study import ACTING, WORLD
 from paper.parallel_envs import ParallelVectorEnv
 from paper.pixel_ppo import PixelOptions, pixel_ppo
 
@@ -20,14 +20,15 @@ from benchmarks.results_file import Row, interleaved, machine, per_second, write
 from secret_rl.envs import KEYS_DOORS_ID
 
 ENVS, ROUNDS, SECONDS = 16, 5, 2.0
-LEARNERS, ROLLOUTS = 4, 4
-OPTIONS = PixelOptions(side_by_side=16, filters=16)
+ROLLOUTS = 6
+LEARNERS, LEARNERS_OF_A_GPU = 8, 64
+OPTIONS = PixelOptions(filters=16)
 OURS, PEER = "ParallelVectorEnv, a worker on each core", "AsyncVectorEnv of Gymnasium, shared memory"
 
 
 def run() -> None:
     """Measure every contender in turn and write the medians down."""
-    make = partial(_made, 0)
+    make = _maker(0)
     made: dict[str, VectorEnv[Any, Any, Any]] = {
         "one after another (SyncVectorEnv)": SyncVectorEnv([make] * ENVS),
         PEER: AsyncVectorEnv([make] * ENVS, context="spawn"),
@@ -38,21 +39,23 @@ def run() -> None:
     for envs in made.values():
         envs.close()
     torch.set_num_threads(os.cpu_count() or 1)
-    learned = []
-    makers, each = [partial(_made, number) for number in range(LEARNERS)], OPTIONS.rollout * OPTIONS.side_by_side
-    for progress in pixel_ppo(makers, ROLLOUTS * each, OPTIONS, success="goal_reached"):
-        learned.append(LEARNERS * each / progress.seconds)
     on_gpu = torch.cuda.is_available()
+    learners, each = LEARNERS_OF_A_GPU if on_gpu else LEARNERS, OPTIONS.rollout * OPTIONS.side_by_side
+    makers, learned, playing = [_maker(number) for number in range(learners)], [], []
+    for progress in pixel_ppo(makers, ROLLOUTS * each, OPTIONS, success="goal_reached"):
+        learned.append(learners * each / progress.seconds)
+        playing.append(progress.played / progress.seconds)
     bound = _engine_alone(make) * (os.cpu_count() or 1)
-    rows = [
-        Row(f"{ENVS} environments, {name}", speed, "steps/s", "", bound, "the engine alone, in one map, x cores")
-        for name, speed in played.items()
-    ]
+    by = "the engine alone, in one map, x cores"
+    rows = [Row(f"{ENVS} environments, {name}", speed, "steps/s", "", bound, by) for name, speed in played.items()]
     rows.append(Row("ours over AsyncVectorEnv", played[OURS] / played[PEER], "x"))
     where, asked = ("a GPU", ">= 25,000 with 16 cores") if on_gpu else ("the same cores", ">= 2,500 with 2 cores")
-    what = f"PPO that learns on {where}, {LEARNERS} learners of {OPTIONS.side_by_side} environments, end to end"
-    rows.append(Row(what, float(np.median(learned[1:])), "steps/s", asked))
-    all_cores = {"machine": machine()["machine"].replace("one used", "all used")}
+    what = f"PPO that learns on {where}, {learners} learners of {OPTIONS.side_by_side} environments, end to end"
+    rows.append(Row(what, float(np.median(learned[1:])), "steps/s", asked, bound, by))
+    rows.append(Row("the share of that time in which environments are played", float(np.median(playing[1:])), ""))
+    used = machine()["machine"].replace("one used", "all used")
+    used += f", and {torch.cuda.get_device_name()}" if on_gpu else ""
+    all_cores = {"machine": used, "command": "python -m benchmarks parallel"}
     write(
         "parallel_gpu" if on_gpu else "parallel",
         "The 3D world on all cores: 40x30, an action held for 8 tics",
@@ -74,8 +77,9 @@ def _engine_alone(make: Callable[[], gym.Env[Any, Any]]) -> float:
     return speed
 
 
-def _made(number: int) -> gym.Env[Any, Any]:
-    return gym.make(KEYS_DOORS_ID, **WORLD, **ACTING, layout_seed=DEVELOPMENT_MAPS + number)
+def _maker(number: int) -> Callable[[], gym.Env[Any, Any]]:
+    """Of a development map; workers import the library alone."""
+    return partial(gym.make, f"secret_rl:{KEYS_DOORS_ID}", **FOUR_ROOMS, layout_seed=DEVELOPMENT_MAPS + number)
 
 
 def _playing(envs: VectorEnv[Any, Any, Any]) -> Callable[[], float]:
