@@ -53,7 +53,8 @@ class Condition:
     "novelty" (``Novelty``)."""
 
 
-_WHERE_DOORS_PAY = "none", "true keys", "credit bonus", "credit as a potential", "RND"
+_FOR_LONGER = "none", "credit bonus", "credit as a potential"
+_WHERE_DOORS_PAY = "none", "true keys", "credit bonus"
 CREDIT: dict[str, Any] = {"threshold": 0.4, "scale": 0.5, "cap": 1.5}
 CONDITIONS = (
     Condition("none"),
@@ -117,10 +118,14 @@ class Result:
 
 def result(quick: bool) -> Result:
     """Held-out maps; or, for a quick look, two development maps and few steps."""
-    where_doors_pay = [c for c in CONDITIONS if c.label in _WHERE_DOORS_PAY]
+    longer, with_doors = ([c for c in CONDITIONS if c.label in few] for few in (_FOR_LONGER, _WHERE_DOORS_PAY))
+    goal_alone: dict[str, Any] = {**FOUR_ROOMS, "door_reward": 0.0}
     panels = [
-        Panel("the goal alone pays", {**FOUR_ROOMS, "door_reward": 0.0}, CONDITIONS, steps=250_880),
-        Panel("doors and the goal pay, 900 steps", {**FOUR_ROOMS, "max_steps": 900}, where_doors_pay, steps=100_352),
+        Panel("the goal alone pays", goal_alone, CONDITIONS, steps=144_384),
+        Panel("the goal alone pays, for longer", goal_alone, longer, steps=400_384),
+        Panel(
+            "doors and the goal pay, 900 steps an episode", {**FOUR_ROOMS, "max_steps": 900}, with_doors, steps=100_352
+        ),
     ]
     if quick:
         small = replace(PixelOptions(), side_by_side=2, rollout=16, filters=8, units=16)

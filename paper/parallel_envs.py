@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import cloudpickle
 import gymnasium as gym
@@ -20,6 +20,7 @@ from secret_rl.checks import check_integer
 from secret_rl.processes import worker_begins
 from secret_rl.trajectories.nested import arrays_of, leaf_spaces, map_arrays
 
+_Make = Callable[[], gym.Env[Any, Any]]
 _ARRAYS = gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary
 _Step = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 _GRACE = 2.0  # seconds that workers have to close their environments
@@ -52,11 +53,11 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  Gymnasium's own
-    closed = True  # until all is there
+    _closed = True  # until all is there
 
     def __init__(
         self,
-        make: Callable[[], gym.Env[Any, Any]] | Sequence[Callable[[], gym.Env[Any, Any]]],
+        make: _Make | Sequence[_Make],
         num_envs: int | None = None,
         workers: int | None = None,
         *,
@@ -68,38 +69,41 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         else:
             makers = list(make)
             check_integer("num_envs", len(makers) if num_envs is None else num_envs, max(1, len(makers)), len(makers))
-        self.num_envs = num_envs = len(makers)
-        workers = min(check_integer("workers", len(cores()) if workers is None else workers, 1), num_envs)
-        env = makers[0]()
+        self._join(makers, _Workers([makers], workers, infos, pin), 0)
+
+    @classmethod
+    def groups(
+        cls,
+        makers: Sequence[Sequence[_Make]],
+        workers: int | None = None,
+        *,
+        infos: Sequence[str] | None = None,
+        pin: bool = False,
+    ) -> list[Self]:
+        """Several, which share their workers: a worker steps its environments of one group, then those of the next.
+
+        While one group is waited for, others go on; with workers of their own, they would take turns on the same cores
+        at every step of an environment. To close one closes all.
+        """
+        shared = _Workers(makers, workers, infos, pin)
+        found = []
+        for number, own in enumerate(makers):
+            envs = cls.__new__(cls)
+            envs._join(list(own), shared, number)
+            found.append(envs)
+        return found
+
+    def _join(self, makers: Sequence[_Make], workers: "_Workers", number: int) -> None:
+        self.num_envs = len(makers)
+        self._workers, self._number, self._waiting = workers, number, False
+        env = workers.example
         self.metadata = {**env.metadata, **self.metadata}
         self.render_mode, self.spec = env.render_mode, env.spec
         self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
-        env.close()
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        context = get_context("spawn")  # a fork would inherit locks held by threads of PyTorch and others
-        for space in arrays_of(leaf_spaces(self.single_observation_space)):
-            if not isinstance(space, _ARRAYS):
-                raise TypeError(f"observations of {space} are no arrays of one size: they cannot be in shared memory")
-        memory = create_shared_memory(self.single_observation_space, num_envs, context)  # type: ignore[arg-type]
-        self._observations = read_from_shared_memory(self.single_observation_space, memory, num_envs)
-        self._parts = np.array_split(np.arange(num_envs), workers)
-        self._pipes: list[Connection] = []
-        self._processes = []
-        self._waiting = False
-        names = None if infos is None else frozenset(infos)
-        pinned = cores()[-workers:] if pin and hasattr(os, "sched_setaffinity") else None
-        for number, part in enumerate(self._parts):
-            ours, theirs = context.Pipe()
-            core = None if pinned is None else pinned[number % len(pinned)]
-            made = cloudpickle.dumps(([makers[one] for one in part], names))
-            process = context.Process(target=_work, args=(theirs, made, memory, part, num_envs, core), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
-        self.closed = False
-        self._received()  # once they are all there
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._observations, self._parts = workers.observations[number], workers.parts[number]
+        self._closed = False
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -111,15 +115,15 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         if len(seed) != self.num_envs:
             raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments: give one, or one for each")
         seeds = [[seed[number] for number in part] for part in self._parts]
-        self._send("reset", [{"seed": own, "options": options} for own in seeds])
-        infos = [info for (info,) in self._received()]
+        self._workers.send(self._number, "reset", [{"seed": own, "options": options} for own in seeds])
+        infos = [info for (info,) in self._workers.received(self._number)]
         return map_arrays(np.copy, self._observations), _joined(infos, self._parts, self.num_envs)
 
     def step_async(self, actions: Any) -> None:
         """Begin a step."""
         self._check_idle()
         of_parts = [map_arrays(lambda rows, part=part: np.asarray(rows)[part], actions) for part in self._parts]
-        self._send("step", [{"actions": own} for own in of_parts])
+        self._workers.send(self._number, "step", [{"actions": own} for own in of_parts])
         self._waiting = True
 
     def step_wait(self) -> _Step:
@@ -127,7 +131,7 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         if not self._waiting:
             raise RuntimeError("step_wait() without a step: call step_async() first")
         self._waiting = False
-        *columns, infos = zip(*self._received(), strict=True)
+        *columns, infos = zip(*self._workers.received(self._number), strict=True)
         rewards, terminated, truncated = (np.concatenate(column) for column in columns)
         observations = map_arrays(np.copy, self._observations)
         return observations, rewards, terminated, truncated, _joined(infos, self._parts, self.num_envs)
@@ -137,14 +141,18 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         self.step_async(actions)
         return self.step_wait()
 
+    @property
+    def closed(self) -> bool:
+        """Whether its workers have ended, or it was never there in full."""
+        return self._closed or self._workers.closed
+
+    @closed.setter
+    def closed(self, value: bool) -> None:
+        self._closed = value
+
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002  Gymnasium's own
         """End the workers, and their environments with them."""
-        for pipe in self._pipes:
-            pipe.close()  # which they take as the end
-        for process in self._processes:
-            process.join(_GRACE)
-            if process.is_alive():
-                process.kill()
+        self._workers.close()
 
     def _check_idle(self) -> None:
         if self.closed:
@@ -152,33 +160,90 @@ class ParallelVectorEnv(VectorEnv[Any, Any, Any]):
         if self._waiting:
             raise RuntimeError("a step is under way: wait for it with step_wait() first")
 
-    def _send(self, command: str, arguments: Sequence[Any]) -> None:
-        for number, (pipe, given) in enumerate(zip(self._pipes, arguments, strict=True)):
+
+class _Workers:
+    """Processes that each hold a part of every group of environments, and step the groups in the order asked."""
+
+    def __init__(
+        self, groups: Sequence[Sequence[_Make]], workers: int | None, infos: Sequence[str] | None, pin: bool
+    ) -> None:
+        few = min(len(makers) for makers in groups)
+        workers = min(check_integer("workers", len(cores()) if workers is None else workers, 1), few)
+        self.example = groups[0][0]()
+        self.example.close()
+        space = self.example.observation_space
+        for leaf in arrays_of(leaf_spaces(space)):
+            if not isinstance(leaf, _ARRAYS):
+                raise TypeError(f"observations of {leaf} are no arrays of one size: they cannot be in shared memory")
+        context = get_context("spawn")  # a fork would inherit locks held by threads of PyTorch and others
+        sizes = [len(makers) for makers in groups]
+        memories = [create_shared_memory(space, size, context) for size in sizes]  # type: ignore[arg-type]
+        self.observations = [
+            read_from_shared_memory(space, memory, size) for memory, size in zip(memories, sizes, strict=True)
+        ]
+        self.parts = [np.array_split(np.arange(size), workers) for size in sizes]
+        self.pipes: list[Connection] = []
+        self.processes = []
+        self._early: list[dict[int, Any]] = [{} for _ in range(workers)]  # answers to who asked later, by group
+        names = None if infos is None else frozenset(infos)
+        pinned = cores()[-workers:] if pin and hasattr(os, "sched_setaffinity") else None
+        for worker in range(workers):
+            ours, theirs = context.Pipe()
+            core = None if pinned is None else pinned[worker % len(pinned)]
+            own = [parts[worker] for parts in self.parts]
+            made = cloudpickle.dumps(
+                ([[makers[one] for one in part] for makers, part in zip(groups, own, strict=True)], names)
+            )
+            places = list(zip(memories, own, sizes, strict=True))
+            process = context.Process(target=_work, args=(theirs, made, places, core), daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+        self.closed = False
+        self.received(0)  # once they are all there
+
+    def send(self, group: int, command: str, arguments: Sequence[Any]) -> None:
+        """Ask each worker for its part of a group."""
+        for number, (pipe, given) in enumerate(zip(self.pipes, arguments, strict=True)):
             try:
-                pipe.send((command, given))
+                pipe.send((group, command, given))
             except OSError:
                 self._died(number)
 
-    def _received(self) -> list[Any]:
-        """What each worker answers; the first error of one is raised here, and ends them all."""
-        found = []
-        for number, pipe in enumerate(self._pipes):
+    def received(self, group: int) -> list[Any]:
+        """What each worker answers for a group; the first error of one is raised here, and ends them all."""
+        return [self._answer(number, group) for number in range(len(self.pipes))]
+
+    def _answer(self, number: int, group: int) -> Any:
+        early = self._early[number]
+        while group not in early:
             try:
-                answer, error = pipe.recv()
+                of, answer, error = self.pipes[number].recv()
             except (EOFError, OSError):
                 self._died(number)
             if error is not None:
                 self.close()
                 raise error
-            found.append(answer)
-        return found
+            early[of] = answer
+        return early.pop(group)
+
+    def close(self) -> None:
+        """End them."""
+        self.closed = True
+        for pipe in self.pipes:
+            pipe.close()  # which they take as the end
+        for process in self.processes:
+            process.join(_GRACE)
+            if process.is_alive():
+                process.kill()
 
     def _died(self, number: int) -> NoReturn:
-        self._processes[number].join(_GRACE)
-        code = self._processes[number].exitcode
+        self.processes[number].join(_GRACE)
+        code = self.processes[number].exitcode
         self.close()
         raise RuntimeError(
-            f"worker {number} of {len(self._parts)} ended (exit code {code}), and its environments with it. Workers "
+            f"worker {number} of {len(self.processes)} ended (exit code {code}), and its environments with it. Workers "
             'import the main script: put what starts them under if __name__ == "__main__":'
         )
 
@@ -205,35 +270,43 @@ class _KeepInfos(gym.Wrapper[Any, Any, Any, Any]):
         return *result, {name: info[name] for name in self._names & info.keys()}
 
 
-def _work(pipe: Connection, made: bytes, memory: Any, part: NDArray[np.int64], n: int, core: int | None) -> None:
-    """Step the environments of a part whenever asked to, until the pipe is closed."""
+def _work(
+    pipe: Connection, made: bytes, places: Sequence[tuple[Any, NDArray[np.int64], int]], core: int | None
+) -> None:
+    """Step the environments of each group whenever asked to, until the pipe is closed.
+
+    ``places`` says where the observations of a group go: shared memory, the rows of this worker, and how many all have.
+    """
     worker_begins()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who then closes the pipe
     if core is not None:
         os.sched_setaffinity(0, {core})
-    envs = None
+    every: list[SyncVectorEnv] = []
+    group = 0
     try:
-        makers, names = cloudpickle.loads(made)
-        if names is not None:
-            makers = [lambda make=make: _KeepInfos(make(), names) for make in makers]
-        envs = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
-        shared = read_from_shared_memory(envs.single_observation_space, memory, n)
-        pipe.send((None, None))
+        groups, names = cloudpickle.loads(made)
+        shared = []
+        for makers, (memory, _, size) in zip(groups, places, strict=True):
+            kept = makers if names is None else [lambda make=make: _KeepInfos(make(), names) for make in makers]
+            every.append(SyncVectorEnv(kept, copy=False, autoreset_mode=AutoresetMode.SAME_STEP))
+            shared.append(read_from_shared_memory(every[-1].single_observation_space, memory, size))
+        pipe.send((0, None, None))
         while True:
-            command, given = pipe.recv()
-            observations, *answer = getattr(envs, command)(**given)
-            map_arrays(lambda rows, mine: rows.__setitem__(part, mine), shared, observations)
-            pipe.send((answer, None))
+            group, command, given = pipe.recv()
+            observations, *answer = getattr(every[group], command)(**given)
+            rows = places[group][1]
+            map_arrays(lambda to, own: to.__setitem__(rows, own), shared[group], observations)  # noqa: B023
+            pipe.send((group, answer, None))
     except EOFError:
         pass  # the other end is closed
     except Exception as error:  # which ends all workers
         with suppress(OSError):
             try:
-                pipe.send((None, error))
+                pipe.send((group, None, error))
             except (TypeError, AttributeError, pickle.PicklingError):
-                pipe.send((None, RuntimeError(f"{type(error).__name__}: {error}")))
+                pipe.send((group, None, RuntimeError(f"{type(error).__name__}: {error}")))
     finally:
-        if envs is not None:
+        for envs in every:
             envs.close()
 
 

@@ -113,13 +113,9 @@ def pixel_ppo(
 class _Group:
     """A part of the environments, as many of every learner; played while the network acts for the others."""
 
-    def __init__(
-        self, makers: Sequence[Callable[[], gym.Env[Any, Any]]], each: int, names: Sequence[str], workers: int | None,
-        seed: int,
-    ) -> None:  # fmt: skip
-        every = [make for make in makers for _ in range(each)]
-        self.envs = ParallelVectorEnv(every, workers=workers, infos=names, pin=True)
-        self.seen, _ = self.envs.reset(seed=seed)
+    def __init__(self, envs: ParallelVectorEnv, names: Sequence[str], seed: int) -> None:
+        self.envs = envs
+        self.seen, _ = envs.reset(seed=seed)
         self._names = names
         self.begin()
 
@@ -168,9 +164,9 @@ class _Learners:
         if workers is None:
             workers = max(1, len(cores()) - on_gpu)
         self._each = options.side_by_side // groups
-        self._groups = [
-            _Group(makers, self._each, names, workers, seed + number * self._n * self._each) for number in range(groups)
-        ]
+        every = [make for make in makers for _ in range(self._each)]
+        played = ParallelVectorEnv.groups([every] * groups, workers, infos=names, pin=True)
+        self._groups = [_Group(envs, names, seed + number * len(every)) for number, envs in enumerate(played)]
         envs = self._groups[0].envs
         assert isinstance(envs.single_observation_space, gym.spaces.Box)
         assert isinstance(envs.single_action_space, gym.spaces.Discrete)

@@ -69,6 +69,27 @@ def test_the_same_as_one_after_another(make, infos, workers):
     parallel.close()
 
 
+def test_groups_go_on_while_one_is_waited_for():
+    alone = [ParallelVectorEnv(Counting, 3, 1) for _ in range(3)]
+    groups = ParallelVectorEnv.groups([[Counting] * 3] * 3, 2)
+    assert len({process.pid for envs in groups for process in envs._workers.processes}) == 2
+    for number, (own, group) in enumerate(zip(alone, groups, strict=True)):
+        assert_same(own.reset(seed=number)[0], group.reset(seed=number)[0])
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        actions = rng.integers(0, 4, (3, 3))
+        for envs, own in zip(groups, actions, strict=True):
+            envs.step_async(own)
+        for number in rng.permutation(3):  # whoever asked first
+            assert_same(alone[number].step(actions[number])[:4], groups[number].step_wait()[:4])
+    with pytest.raises(KeyError, match="eight"):
+        groups[1].step(np.array([0, 8, 0]))
+    with pytest.raises(gym.error.ClosedEnvironmentError, match="closed"):
+        groups[0].step(np.zeros(3, int))
+    for envs in [*alone, *groups]:
+        envs.close()
+
+
 @pytest.mark.parametrize(
     ("killed", "error", "message"),
     [(False, KeyError, "eight is one too many"), (True, RuntimeError, r"worker 1 of 2 ended \(exit code -9\)")],
@@ -76,7 +97,7 @@ def test_the_same_as_one_after_another(make, infos, workers):
 def test_an_error_and_a_killed_worker_are_reported_and_end_all(killed, error, message):
     envs = ParallelVectorEnv(Counting, 4, 2)
     envs.reset(seed=0)
-    processes = list(envs._processes)
+    processes = list(envs._workers.processes)
     if killed:
         os.kill(processes[1].pid, signal.SIGKILL)
         processes[1].join()
