@@ -22,7 +22,6 @@ from paper.pixel_bonuses import EVENTS, GOAL, STATE, Novelty, StatePotential, St
 from paper.pixel_ppo import Bonus, PixelOptions, pixel_ppo
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer
-from secret_rl.envs.keys_doors.env import ACTIONS
 from secret_rl.evaluation import statistics
 from secret_rl.evaluation.comparison import Table
 
@@ -122,9 +121,9 @@ def result(quick: bool) -> Result:
     goal_alone: dict[str, Any] = {**FOUR_ROOMS, "door_reward": 0.0}
     panels = [
         Panel("the goal alone pays", goal_alone, CONDITIONS, steps=144_384),
-        Panel("the goal alone pays, for longer", goal_alone, longer, steps=400_384),
+        Panel("the goal alone pays, for longer", goal_alone, longer, steps=209_920),
         Panel(
-            "doors and the goal pay, 900 steps an episode", {**FOUR_ROOMS, "max_steps": 900}, with_doors, steps=100_352
+            "doors and the goal pay, 900 steps an episode", {**FOUR_ROOMS, "max_steps": 900}, with_doors, steps=81_920
         ),
     ]
     if quick:
@@ -217,7 +216,7 @@ def _bonus(kind: str, options: Mapping[str, Any], panel: Panel, number: int, see
         return Novelty(seed=seed, device=str(device_of(device)), **options)
     if kind == "value":
         return StatePotential(_value(panel, number).lookup, PixelOptions().discount)
-    return StepCredit(_secret(panel.credit, number % panel.models, device), len(ACTIONS), **options)
+    return StepCredit(_secret(panel.credit, number % panel.models, device), **options)
 
 
 def _value(panel: Panel, number: int) -> srl.TablePotential:

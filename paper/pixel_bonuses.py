@@ -43,29 +43,26 @@ class TrueEvents:
 
 @dataclass(eq=False)
 class StepCredit:
-    """Pays ``scale`` times the credit that a step takes, in all at most ``cap`` an episode.
+    """Pays ``scale`` times the credit of each step with what it led to, in all at most ``cap`` an episode.
 
-    Credit of transitions is that of a step with what it led to. Without, every action that reaches a key in front of
-    the player has credit, and looking at it must not pay. What is paid then is the credit of a step less the most that
-    any action has afterwards: what was within reach, and is no more.
+    What a step led to counts: in front of a key, every action that reaches it has credit, and looking at it must not
+    pay. So the model must be one of transitions.
 
     With a ``discount``, what was paid so far is a potential instead: it is 0 once the goal is reached.
     """
 
     secret: Any
-    """A fitted ``Secret``, or what gives ``step_credit`` and says whether that is of ``transitions``, as it does."""
-    actions: int
-    """How many there are."""
-    scale: float = 2.0
-    threshold: float = 0.2
-    """Less than this is not paid."""
-    cap: float = 2.0
+    """A ``Secret`` that was fitted with ``transitions=True``."""
+    scale: float
+    threshold: float
+    """No more credit than this is not paid."""
+    cap: float
     discount: float | None = None
     _earned: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def paid(self, rollout: Played) -> NDArray[np.float32]:
         """(steps, environments)."""
-        credit = self.scale * self.taken(rollout)
+        credit = self.scale * self.credit(rollout)
         first = np.zeros(credit.shape[1]) if self._earned is None else self._earned
         earned, before = np.zeros(credit.shape), first
         for step, new in enumerate(credit):
@@ -76,22 +73,15 @@ class StepCredit:
             return (earned - _before(first, earned, rollout)).astype(np.float32)
         return _shaped(self.discount, first, earned, rollout)
 
-    def taken(self, rollout: Played) -> NDArray[np.float64]:
-        """(steps, environments) credit that was taken; 0 where what follows is not known."""
+    def credit(self, rollout: Played) -> NDArray[np.float64]:
+        """(steps, environments) what is worth paying; 0 where what follows is not known."""
         steps, n = rollout.actions.shape
         seen = rollout.observations.cpu().numpy()
-        taken = np.zeros((steps, n))
-        if self.secret.transitions:
-            before, after = (part.reshape(-1, *seen.shape[2:]) for part in (seen[:-1], seen[1:]))
-            found = self.secret.step_credit(before, rollout.actions[:-1].ravel(), after).reshape(steps - 1, n)
-        else:
-            pairs = seen.reshape(steps * n, *seen.shape[2:]).repeat(self.actions, 0)
-            of_actions = self.secret.step_credit(pairs, np.tile(np.arange(self.actions), steps * n))
-            of_actions = of_actions.reshape(steps, n, self.actions)
-            own = np.take_along_axis(of_actions, rollout.actions[..., None], 2)[..., 0]
-            found = own[:-1] - of_actions[1:].max(2)
-        taken[:-1] = np.where(rollout.ended[:-1], 0.0, found)
-        return np.where(taken > self.threshold, taken, 0.0)
+        before, after = (part.reshape(-1, *seen.shape[2:]) for part in (seen[:-1], seen[1:]))
+        found = self.secret.step_credit(before, rollout.actions[:-1].ravel(), after).reshape(steps - 1, n)
+        credit = np.zeros((steps, n))
+        credit[:-1] = np.where(rollout.ended[:-1] | (found <= self.threshold), 0.0, found)
+        return credit
 
 
 @dataclass(eq=False)

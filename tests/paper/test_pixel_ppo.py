@@ -7,6 +7,7 @@ import torch
 from paper.pixel_bonuses import Novelty, StatePotential, StepCredit, TrueEvents
 from paper.pixel_ppo import PixelOptions, Played, _Learners, pixel_ppo
 
+import secret_rl as srl
 from paper import keys_doors_bonus
 
 SMALL = PixelOptions(side_by_side=4, rollout=32, units=16, filters=8, batches=2, learning_rate=0.005)
@@ -118,53 +119,52 @@ def test_true_events_pay_once_a_colour_and_episode():
     assert bonus.paid(rollout)[:, 0].tolist() == [0, 0, 0.5, 0, 0.5, 0.25], "the episode goes on in the next rollout"
 
 
-def _credit(within_reach):
-    """A model to which the step credit of both actions is what the picture shows, and a rollout of such pictures."""
-    pictures = (100 * np.array(within_reach)).astype(np.uint8)[:, None, None]
-    steps = len(pictures)
+class Grown:
+    """A model to which a step has as much credit as the first pixel gets brighter, if its action is 1."""
 
-    class Shown:
-        transitions = False
+    transitions = True
 
-        def step_credit(self, observations, actions):
-            assert observations.shape == (2 * steps, 1) and actions.tolist() == [0, 1] * steps
-            return np.where(actions == 1, observations[:, 0] / 100, 0.0)
-
-    def rollout(actions, ended, goal):
-        actions, ended, goal = (np.array(column)[:, None] for column in (actions, ended, goal))
-        return Played(torch.as_tensor(pictures), actions, np.zeros((steps, 1)), ended > 0, {"goal_reached": goal})
-
-    return Shown(), rollout
+    def step_credit(self, observations, actions, next_observations):
+        first, then = (pictures.reshape(len(actions), -1)[:, 0] / 100 for pictures in (observations, next_observations))
+        return np.where(actions == 1, np.clip(then - first, 0, 1), 0.0)
 
 
-def test_credit_is_paid_where_it_was_taken_and_not_where_it_is_looked_at():
-    model, rollout = _credit([0.5, 0.5, 0.0, 0.9, 0.1, 0.9, 0.3, 0.4, 0.0])
-    played = rollout([1, 1, 1, 1, 1, 1, 0, 1, 1], [0, 0, 0, 0, 0, 1, 0, 0, 0], [0] * 9)
-    bonus = StepCredit(model, actions=2, scale=2.0, cap=2.5)
-    # looked at, taken, nothing there, taken, too little, the end of an episode, the other action, taken, not yet known
-    np.testing.assert_allclose(bonus.paid(played)[:, 0], [0, 1.0, 0, 1.5, 0, 0, 0, 0.8, 0], atol=1e-6)
-    np.testing.assert_allclose(bonus.paid(played)[:, 0], [0, 1.0, 0, 0.7, 0, 0, 0, 0.8, 0], atol=1e-6)
+def _rollout(pictures, actions, ended, goal):
+    pictures = torch.as_tensor((100 * np.array(pictures)).astype(np.uint8)[:, None, None])
+    actions, ended, goal = (np.array(column)[:, None] for column in (actions, ended, goal))
+    return Played(pictures, actions, np.zeros(actions.shape), ended > 0, {"goal_reached": goal})
 
 
-def test_credit_of_transitions_is_paid_for_what_a_step_led_to():
-    class Model:
-        transitions = True
+def test_credit_is_paid_for_what_a_step_led_to():
+    played = _rollout([0.0, 0.5, 0.7, 0.7, 1.1, 0.0, 0.5], [1, 1, 1, 0, 1, 1, 1], [0, 0, 0, 0, 1, 0, 0], [0] * 7)
+    bonus = StepCredit(Grown(), scale=2.0, threshold=0.3, cap=1.5)
+    # paid, too little, nothing, the other action, the end of an episode, paid, not yet known
+    np.testing.assert_allclose(bonus.paid(played)[:, 0], [1.0, 0, 0, 0, 0, 1.0, 0], atol=1e-6)
+    np.testing.assert_allclose(bonus.paid(played)[:, 0], [0.5, 0, 0, 0, 0, 1.0, 0], atol=1e-6, err_msg="the cap")
 
-        def step_credit(self, observations, actions, next_observations):
-            return np.where(actions == 1, (next_observations[:, 0] - 1.0 * observations[:, 0]) / 100, 0.0)
 
-    _, rollout = _credit([0.0, 0.5, 0.6, 0.9, 0.0, 0.4])
-    played = rollout([1, 1, 0, 1, 1, 1], [0, 0, 0, 1, 0, 0], [0] * 6)
-    paid = StepCredit(Model(), actions=2, scale=2.0, threshold=0.2).paid(played)[:, 0]
-    # taken, too little, the other action, the end of an episode, taken, not yet known
-    np.testing.assert_allclose(paid, [1.0, 0, 0, 0, 0.8, 0], atol=1e-6)
+def test_credit_is_paid_as_the_wrapper_of_the_library_pays_it():
+    options = {"threshold": 0.3, "scale": 0.1, "reward": 5.0, "cap": 0.3, "repeat": True}
+    env = srl.CreditBonus(Lights(40), srl.OnlineCredit(Grown(), **options))
+    rng = np.random.default_rng(0)
+    pictures, actions, paid = [env.reset(seed=1)[0]], rng.integers(0, 2, 40), []
+    for action in actions:
+        picture, reward, *_, info = env.step(action)
+        pictures.append(picture)
+        paid.append(reward - info["env_reward"])
+    ended = np.arange(40)[:, None] == 39
+    played = Played(torch.as_tensor(np.stack(pictures[:-1])[:, None]), actions[:, None], np.zeros((40, 1)), ended, {})
+    ours = StepCredit(Grown(), scale=0.5, threshold=0.3, cap=1.5).paid(played)[:, 0]
+    np.testing.assert_allclose(ours[:-1], paid[:-1], atol=1e-6)
+    assert sum(paid) == pytest.approx(1.5) and np.count_nonzero(paid) == 3, "up to the cap"
 
 
 def test_credit_as_a_potential_telescopes():
-    model, rollout = _credit([0.5, 0.0, 0.0, 0.9, 0.0, 0.0])
-    played = rollout([1] * 6, [0, 0, 1, 0, 0, 1], [0, 0, 1, 0, 0, 0])  # the first terminates, the second is truncated
-    paid = StepCredit(model, actions=2, scale=1.0, discount=0.9).paid(played)[:, 0]
+    # the first episode reaches the goal, the second is truncated
+    played = _rollout([0.0, 0.5, 0.5, 0.0, 0.9, 0.9], [1] * 6, [0, 0, 1, 0, 0, 1], [0, 0, 1, 0, 0, 0])
+    paid = StepCredit(Grown(), scale=1.0, threshold=0.2, cap=2.0, discount=0.9).paid(played)[:, 0]
     weights = 0.9 ** np.arange(3)
+    assert paid[0] == pytest.approx(0.9 * 0.5, abs=1e-6)
     assert paid[:3] @ weights == pytest.approx(0, abs=1e-6), "nothing is left of it once the goal is reached"
     assert paid[3:] @ weights == pytest.approx(0.9**3 * 0.9, abs=1e-6), "the last potential is kept at a time limit"
 

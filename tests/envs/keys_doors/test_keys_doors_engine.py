@@ -164,6 +164,22 @@ def test_a_lost_engine_is_reported_and_reset_starts_another(harm, noticed):
 
 
 @linux
+def test_a_watchdog_sleeps_while_all_is_well():
+    """Hundreds of them share a core where many environments are played."""
+    with gym.make(ID, preset="2x2-easy", layout_seed=1) as env:
+        env.reset()
+        env.step(0)  # the limit of a step, not of the start
+        time.sleep(0.3)
+        engines = processes_of(env.unwrapped.engine_traces[0]).items()
+        (watchdog,) = (process for process, line in engines if "watchdog.py" in line)
+        status = Path(f"/proc/{watchdog}/status")
+        wakes = [int(status.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])]
+        time.sleep(2)
+        wakes.append(int(status.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0]))
+    assert wakes[1] - wakes[0] <= 4
+
+
+@linux
 def test_an_engine_that_hangs_as_it_starts_is_ended(tmp_path):
     """ViZDoom crashes then, or raises; either way it does not wait, says why and leaves nothing."""
     engine = tmp_path / "vizdoom"  # in its place, a program that does nothing

@@ -17,7 +17,8 @@ from pathlib import Path
 COUNT, LIMIT = range(2)
 """What ``shared_calls`` holds: calls begun plus calls ended (odd during a call), and the milliseconds of the limit."""
 _BYTES = 16
-_TICK = 0.05  # seconds between checks
+_TICKS = 0.05, 1.0  # seconds between checks, at least and at most: hundreds of engines may share a core
+_CHECKS = 20  # in the time that a call may take
 _PR_SET_PDEATHSIG = 1
 
 
@@ -27,16 +28,21 @@ def main() -> int:
     if os.getpgrp() != os.getpid():  # the leader of a group cannot begin a session, and needs none
         os.setsid()  # so that Ctrl-C reaches Python only
     calls = shared_calls(Path(folder))
+    woken_by = {signal.SIGCHLD, signal.SIGUSR1}  # the end of the engine, and that of who is watched
+    signal.pthread_sigmask(signal.SIG_BLOCK, woken_by)
+    _signal_when_parent_ends(signal.SIGUSR1)
     engine = os.fork()
     if engine == 0:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # should this watchdog be killed itself
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, woken_by)
+        _signal_when_parent_ends(signal.SIGKILL)  # should this watchdog be killed itself
         os.chdir(folder)  # where the engine leaves a folder of its own
         os.execv(arguments[0], arguments)
-    last_count, waited = 0, 0.0
+    last_count, limit, waited = 0, 0.0, 0.0
     while not (ended := os.waitpid(engine, os.WNOHANG))[0]:
-        time.sleep(_TICK)
+        tick, begun = min(max(limit / _CHECKS, _TICKS[0]), _TICKS[1]), time.monotonic()
+        signal.sigtimedwait(woken_by, tick)
         same_call = calls[COUNT] % 2 == 1 and calls[COUNT] == last_count and not _is_stopped(watched)
-        waited = waited + _TICK if same_call else 0.0
+        waited = waited + min(time.monotonic() - begun, tick) if same_call else 0.0
         last_count, limit = calls[COUNT], calls[LIMIT] / 1000
         if waited > limit:  # say why, while that is possible: ViZDoom crashes if this happens at the start
             print(f"the engine {arguments[0]} did not answer within {limit:g} s", file=sys.stderr, flush=True)
@@ -49,6 +55,10 @@ def main() -> int:
         remove_shared_memory(arguments[arguments.index("+viz_instance_id") + 1])
     shutil.rmtree(folder, ignore_errors=True)
     return os.waitstatus_to_exitcode(ended[1]) & 0xFF
+
+
+def _signal_when_parent_ends(number: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def shared_calls(folder: Path) -> memoryview:
