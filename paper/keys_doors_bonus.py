@@ -60,7 +60,6 @@ CONDITIONS = (
     Condition("true events", {"true": {}}),
     Condition("true keys", {"true": {"door": 0.0}}),
     Condition("credit bonus", {"credit": CREDIT}),
-    Condition("credit bonus and RND", {"credit": CREDIT, "novelty": {}}),
     Condition("credit as a potential", {"credit": {**CREDIT, "discount": PixelOptions().discount}}),
     Condition("value of 1,000 trajectories", {"value": {}}),
     Condition("RND", {"novelty": {}}),
