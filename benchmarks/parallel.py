@@ -56,12 +56,8 @@ def run() -> None:
     used = machine()["machine"].replace("one used", "all used")
     used += f", and {torch.cuda.get_device_name()}" if on_gpu else ""
     all_cores = {"machine": used, "command": "python -m benchmarks parallel"}
-    write(
-        "parallel_gpu" if on_gpu else "parallel",
-        "The 3D world on all cores: 40x30, an action held for 8 tics",
-        rows,
-        all_cores,
-    )
+    name, beside = ("parallel_gpu", " and a GPU") if on_gpu else ("parallel", "")
+    write(name, f"The 3D world on all cores{beside}: 40x30, an action held for 8 tics", rows, all_cores)
 
 
 def _engine_alone(make: Callable[[], gym.Env[Any, Any]]) -> float:

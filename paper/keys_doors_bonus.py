@@ -22,7 +22,7 @@ from paper.pixel_bonuses import EVENTS, GOAL, STATE, Novelty, StatePotential, St
 from paper.pixel_ppo import Bonus, PixelOptions, pixel_ppo
 from secret_rl.envs import KEYS_DOORS_ID
 from secret_rl.envs.keys_doors import Wanderer
-from secret_rl.evaluation import statistics
+from secret_rl.evaluation import LearningCurves, statistics
 from secret_rl.evaluation.comparison import Table
 
 SOLVED, WINDOW = 0.8, 50  # the goal rate, and the episodes it is taken over
@@ -126,7 +126,7 @@ def result(quick: bool) -> Result:
         ),
     ]
     if quick:
-        small = replace(PixelOptions(), side_by_side=2, rollout=16, filters=8, units=16)
+        small = replace(PixelOptions(), side_by_side=4, rollout=16, filters=8, units=16)
         few: dict[str, Any] = {"maps": 2, "seeds": 1, "steps": 64, "first_map": DEVELOPMENT_MAPS, "ppo": small}
         few["target_trajectories"] = 4
         quick_ones = [c for c in CONDITIONS if "credit" not in c.bonuses]  # there is no model
@@ -302,9 +302,34 @@ def _section(panel: Panel, record: Mapping[str, Any]) -> list[str] | None:
     return [Table(header, rows, notes).to_markdown().rstrip(), ""]
 
 
+def figures(result: Result) -> list[Path]:
+    """The goal rates over steps of each panel that was run."""
+    from secret_rl.report import plot_learning_curves, save_figure  # so that runs need no pictures
+
+    record, written = records.load(result.path), []
+    for number, panel in enumerate(result.panels, 1):
+        entries = [(c.label, records.entry_of(record, settings_of(panel, c))) for c in panel.conditions]
+        rates = {label: _rates(entry) for label, entry in entries if entry is not None}
+        if rates and panel.maps > 1 and panel.seeds > 1:  # else there is no interval
+            points = next(iter(rates.values())).shape[-1]
+            steps = np.arange(1, points + 1) * _EVERY * panel.ppo.rollout * panel.ppo.side_by_side
+            axes: dict[str, Any] = {"spacing": steps.tolist(), "xlabel": "steps", "ylabel": "goal rate"}
+            drawing = plot_learning_curves(LearningCurves(rates), **axes)
+            written += save_figure(drawing, result.path.with_name(f"{result.name}-{number}"))
+    return written
+
+
+def _rates(entry: Mapping[str, Any]) -> NDArray[np.float64]:
+    """(maps, seeds, points) the share of episodes that reached the goal, every few rollouts."""
+    whole = len(entry["ended"][0][0]) // _EVERY * _EVERY
+    columns = (np.array(entry[name])[..., :whole] for name in ("reached", "ended"))
+    reached, ended = (column.reshape(*column.shape[:2], -1, _EVERY).sum(-1) for column in columns)
+    return reached / np.maximum(ended, 1)
+
+
 def main(quick: bool, command: str, analyse_only: bool = False, *, only: str | None = None) -> list[str]:
-    """Run, and write the table."""
+    """Run, and write the table and the figures."""
     this = result(quick)
     if not analyse_only:
         run(this, command, only=only)
-    return [str(table(this))]
+    return [str(path) for path in (table(this), *figures(this))]
