@@ -49,6 +49,27 @@ def test_code_runs_and_prints_what_is_shown(name, tutorial, tmp_path):
         assert credit > none + 0.3
 
 
+def test_the_bonus_of_the_3d_page_is_paid(tmp_path):
+    """Its model takes a GPU; here one that credits every step."""
+    played = """```python
+class Always:
+    transitions = True
+
+    def step_credit(self, observations, actions, next_observations):
+        return [0.8] * len(actions)
+
+
+env = new_map(Always(), 7)
+env.reset(seed=0)
+print([round(env.step(0)[1], 3) for _ in range(5)])
+env.close()
+```
+"""
+    assert "[0.4, 0.4, 0.4, 0.3, 0.0]" in run_python(TEXTS["world-3d"] + played, tmp_path), (
+        "0.5 times credit, 1.5 at most"
+    )
+
+
 @pytest.mark.parametrize("version", ["before", "after"])
 def test_a_script_for_stable_baselines3_runs_before_and_after_the_change(version, tutorial, tmp_path):
     """The page marks every line that differs; here with fewer steps."""

@@ -157,11 +157,16 @@ def test_results_of_deep_agents_are_those_of_the_runs():
 
 
 def test_results_in_3d_are_those_of_the_runs():
-    text = (ROOT / "paper/results/keys_doors_transfer.md").read_text(encoding="utf-8")
-    sections = [text.split(f"\n## {name}\n")[1] for name in ("The goal alone pays", "Doors and the goal pay")]
-    rows = {"value of 1,000": "value", "`OnlineCredit`, no": "OnlineCredit", "the true way": "known way"}
+    text = (ROOT / "paper/results/keys_doors_bonus.md").read_text(encoding="utf-8")
+    section = text.split("\n## the goal alone pays, for longer\n")[1]
+    rows = {"nothing ": "none", "credit, as a bonus": "credit bonus", "credit, as a potential": "credit as a potential"}
     for words, condition in rows.items():
-        assert cells_of(words) == [cells_of(f"{condition} ", section)[3] for section in sections]
+        found = cells_of(f"{condition} ", section)
+        assert cells_of(words) == [found[1], found[3]]
+    text = (ROOT / "paper/results/keys_doors_transfer.md").read_text(encoding="utf-8")
+    sections = {name: text.split(f"\n## {name}\n")[1] for name in ("The goal alone pays", "Doors and the goal pay")}
+    for condition, name in (("value", "The goal alone pays"), ("OnlineCredit", "Doors and the goal pay")):
+        assert f"({cells_of(f'{condition} ', sections[name])[3]}" in README
 
 
 def test_standings_are_those_of_the_leaderboard():
