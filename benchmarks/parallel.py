@@ -23,14 +23,14 @@ ENVS, ROUNDS, SECONDS = 16, 5, 2.0
 ROLLOUTS = 6
 LEARNERS, LEARNERS_OF_A_GPU = 8, 64
 OPTIONS = PixelOptions(filters=16)
-OURS, PEER = "ParallelVectorEnv, a worker on each core", "AsyncVectorEnv of Gymnasium, shared memory"
+OURS, PEER = "ParallelVectorEnv, pinned", "AsyncVectorEnv"  # Gymnasium's, with shared memory
 
 
 def run() -> None:
     """Measure every contender in turn and write the medians down."""
     make = _maker(0)
     made: dict[str, VectorEnv[Any, Any, Any]] = {
-        "one after another (SyncVectorEnv)": SyncVectorEnv([make] * ENVS),
+        "SyncVectorEnv": SyncVectorEnv([make] * ENVS),
         PEER: AsyncVectorEnv([make] * ENVS, context="spawn"),
         "ParallelVectorEnv": ParallelVectorEnv(make, ENVS),
         OURS: ParallelVectorEnv(make, ENVS, pin=True),
@@ -46,13 +46,13 @@ def run() -> None:
         learned.append(learners * each / progress.seconds)
         playing.append(progress.played / progress.seconds)
     bound = _engine_alone(make) * (os.cpu_count() or 1)
-    by = "the engine alone, in one map, x cores"
-    rows = [Row(f"{ENVS} environments, {name}", speed, "steps/s", "", bound, by) for name, speed in played.items()]
+    by = "engine alone x cores"
+    rows = [Row(f"{name}, {ENVS} environments", speed, "steps/s", "", bound, by) for name, speed in played.items()]
     rows.append(Row("ours over AsyncVectorEnv", played[OURS] / played[PEER], "x"))
     where, asked = ("a GPU", ">= 25,000 with 16 cores") if on_gpu else ("the same cores", ">= 2,500 with 2 cores")
-    what = f"PPO that learns on {where}, {learners} learners of {OPTIONS.side_by_side} environments, end to end"
+    what = f"PPO on {where}, {learners} x {OPTIONS.side_by_side} environments"
     rows.append(Row(what, float(np.median(learned[1:])), "steps/s", asked, bound, by))
-    rows.append(Row("the share of that time in which environments are played", float(np.median(playing[1:])), ""))
+    rows.append(Row("share of that time spent playing", float(np.median(playing[1:])), ""))
     used = machine()["machine"].replace("one used", "all used")
     used += f", and {torch.cuda.get_device_name()}" if on_gpu else ""
     all_cores = {"machine": used, "command": "python -m benchmarks parallel"}

@@ -141,6 +141,7 @@ def _write_tables() -> None:
     ]
     lines += ["ratios (x) again, and fails where one is more than 20 % worse. A bound is what the machine would allow,"]
     lines += ["measured in the same run.", ""]
+    told: dict[str, str] = {}  # versions, by the command that they stand beside
     for path in sorted(RESULTS.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
@@ -152,7 +153,8 @@ def _write_tables() -> None:
             bound = f" {row.shown_bound()} |" if bounded else ""
             lines.append(f"| {row.what} | {row.shown()} | {row.asked} |{bound}")
         lines += ["", f"`{record['command']}`, {record['date']}, {record['machine']}, Python {record['python']};"]
-        lines += [f"{versions}.", ""]
+        lines += [f"packages as for `{told[versions]}`." if versions in told else f"{versions}.", ""]
+        told.setdefault(versions, record["command"])
     (RESULTS / "README.md").write_text("\n".join(lines), encoding="utf-8")
 
 

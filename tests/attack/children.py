@@ -101,9 +101,12 @@ def _live(work: Callable[[], Any], notes: Path) -> NoReturn:
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
     except BaseException as error:
-        traceback.print_exc()
-        bases = [kind.__name__ for kind in type(error).__mro__]
-        (notes / "error.json").write_text(json.dumps({"bases": bases, "message": str(error)}))
+        if isinstance(error.__cause__, KeyboardInterrupt):  # compiled code says SystemError
+            code = 130
+        else:
+            traceback.print_exc()
+            bases = [kind.__name__ for kind in type(error).__mro__]
+            (notes / "error.json").write_text(json.dumps({"bases": bases, "message": str(error)}))
     finally:
         with suppress(Exception):
             sys.stdout.flush()
