@@ -163,6 +163,12 @@ def test_results_in_3d_are_those_of_the_runs():
     for words, condition in rows.items():
         found = cells_of(f"{condition} ", section)
         assert cells_of(words) == [found[1], found[3]]
+    shorter, doors = (
+        text.split(f"\n## {name}\n")[1]
+        for name in ("the goal alone pays", "doors and the goal pay, 900 steps an episode")
+    )
+    for condition, section in (("true events", shorter), ("credit bonus", shorter), ("credit bonus", doors)):
+        assert f" {cells_of(f'{condition} ', section)[3]}" in " ".join(README.split())
     text = (ROOT / "paper/results/keys_doors_transfer.md").read_text(encoding="utf-8")
     sections = {name: text.split(f"\n## {name}\n")[1] for name in ("The goal alone pays", "Doors and the goal pay")}
     for condition, name in (("value", "The goal alone pays"), ("OnlineCredit", "Doors and the goal pay")):
