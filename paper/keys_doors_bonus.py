@@ -65,10 +65,6 @@ CONDITIONS = (
     Condition("RND", {"novelty": {}}),
 )
 
-_WITH_DOORS = [
-    c for c in CONDITIONS if c.label in ("none", "true keys", "credit bonus", "credit as a potential", "RND")
-]
-
 
 @dataclass(frozen=True)
 class Panel:

@@ -306,13 +306,13 @@ class _Learners:
         infos: Mapping[str, NDArray[Any]],
     ) -> NDArray[np.float32]:  # fmt: skip
         """Rewards with the bonuses of the learners that have any."""
-        paid = rewards.copy()
+        paid, columns = rewards.copy(), (action.cpu().numpy(), rewards, ended, *infos.values())
         for bonus in dict.fromkeys(chain.from_iterable(self._bonuses)):
             own = [learner for learner, bonuses in enumerate(self._bonuses) if bonus in bonuses]
             pictures = seen[own].transpose(0, 1).flatten(1, 2)
             actions, received, over, *named = (
                 column[own].swapaxes(0, 1).reshape(len(column[0]), pictures.shape[1], *column.shape[3:])
-                for column in (action.cpu().numpy(), rewards, ended, *infos.values())
+                for column in columns
             )
             played = Played(pictures, actions, received, over, dict(zip(infos, named, strict=True)))
             paid[own] += bonus.paid(played).reshape(len(actions), len(own), -1).swapaxes(0, 1)
