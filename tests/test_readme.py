@@ -40,6 +40,7 @@ def test_python_blocks_run_in_order(tmp_path):
         for text in (README, printed)
     )
     assert promised == pytest.approx(shown, abs=0.05) and shown[1] > shown[0] + 0.5
+    assert float(printed.split()[-1]) > 0.1, "the deep agent has learned something"
 
 
 def test_commands_run(tmp_path):
